@@ -38,10 +38,11 @@ const TOKEN_DIGITS: usize = (TOKEN * 8).div_ceil(6);
 pub struct AgentOptions {
     /// The paths of its files.
     pub paths: Paths,
-    /// The address of the dashboard; `None` uses that of the last agent, else port 6777 of 127.0.0.1, or a free port if
-    /// that is in use.
+    /// The address of the dashboard; `None` uses that of the last agent, else port 6777 of
+    /// 127.0.0.1, or a free port if that is in use.
     pub listen: Option<SocketAddr>,
-    /// Whether the dashboard's address also serves aria2's JSON-RPC; `None` does as the last agent did.
+    /// Whether the dashboard's address also serves aria2's JSON-RPC; `None` does as the last agent
+    /// did.
     pub aria2_rpc: Option<bool>,
     /// The farm; `None` does as the last agent did, `Some(None)` is in none.
     pub farm: Option<Option<FarmSettings>>,
@@ -49,7 +50,8 @@ pub struct AgentOptions {
     pub exit_code: ExitCodes,
 }
 
-/// Runs the agent until SIGTERM or SIGINT; calls `ready` with the dashboard's address once it accepts requests.
+/// Runs the agent until SIGTERM or SIGINT; calls `ready` with the dashboard's address once it
+/// accepts requests.
 ///
 /// # Errors
 /// [`AgentError`].
@@ -129,14 +131,15 @@ async fn serve(
     let _ = stop.send(true);
     // The panic hook has already reported a panic.
     let _ = tokio::task::spawn_blocking(move || runner.join()).await;
-    // Clients must see the end of their answers: a connection that breaks is that of a killed agent.
+    // Clients must see the end of their answers: a connection that breaks is that of a killed
+    // agent.
     let answered = async { drop((unix.await, tcp.await)) };
     let _ = tokio::time::timeout(ANSWERS_TIMEOUT, answered).await;
     Ok(())
 }
 
-/// Returns the token in a file. Rejects a token shorter than generated ones, which could be guessed; an empty one would
-/// match any request.
+/// Returns the token in a file. Rejects a token shorter than generated ones, which could be
+/// guessed; an empty one would match any request.
 fn checked_token(kept: Vec<u8>) -> io::Result<String> {
     let token = String::from_utf8(kept).unwrap_or_default().trim().to_owned();
     if token.len() < TOKEN_DIGITS {
@@ -162,7 +165,8 @@ fn not_listening(port: u16, source: io::Error) -> AgentError {
     AgentError::Listen { address: format!("127.0.0.1:{port}"), source }
 }
 
-/// Listens at the requested address, else at that of the last agent or the default port, else at a free one.
+/// Listens at the requested address, else at that of the last agent or the default port, else at a
+/// free one.
 async fn listen(
     requested: Option<SocketAddr>,
     before: Option<SocketAddr>,

@@ -109,7 +109,8 @@ impl Client {
         Self { downloads_only: true, ..self }
     }
 
-    /// Checks that an agent answers. Connecting is not sufficient: the socket of a dying agent still accepts.
+    /// Checks that an agent answers. Connecting is not sufficient: the socket of a dying agent
+    /// still accepts.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -206,7 +207,8 @@ impl Client {
         self.own(UnixStream::connect(&self.socket).await)
     }
 
-    /// Refuses a socket of another user, because tokens and cookies are sent to it; returns the listener's process id.
+    /// Refuses a socket of another user, because tokens and cookies are sent to it; returns the
+    /// listener's process id.
     fn own<S: AsFd>(&self, connected: io::Result<S>) -> Result<(S, i32), ClientError> {
         let own = connected.and_then(|stream| {
             let listener = rustix::net::sockopt::socket_peercred(&stream)?;
@@ -275,8 +277,8 @@ impl EventStream {
     /// Waits for the next event; returns its name and data.
     ///
     /// # Errors
-    /// [`ClientError::Stopped`] when the agent stops, [`ClientError::Connection`] when it is killed, and
-    /// [`ClientError::Silent`] when it is frozen.
+    /// [`ClientError::Stopped`] when the agent stops, [`ClientError::Connection`] when it is
+    /// killed, and [`ClientError::Silent`] when it is frozen.
     pub async fn next(&mut self) -> Result<(String, String), ClientError> {
         loop {
             while let Some(end) = self.text.windows(2).position(|two| two == b"\n\n") {

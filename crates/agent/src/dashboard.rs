@@ -10,7 +10,8 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-/// The content security policy: resources from this address only, no inline script or style, no embedding in frames.
+/// The content security policy: resources from this address only, no inline script or style, no
+/// embedding in frames.
 const POLICY: &str =
     "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 /// Cached permanently, because the path contains the hash of the content.

@@ -50,7 +50,8 @@ impl Events {
         }
     }
 
-    /// Requests clients to read the list again, after changes for which no messages of single transfers were sent.
+    /// Requests clients to read the list again, after changes for which no messages of single
+    /// transfers were sent.
     pub(crate) fn resync(&self) {
         self.send("resync", || "{}".to_owned());
     }

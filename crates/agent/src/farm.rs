@@ -29,7 +29,8 @@ pub(crate) struct Farm {
     pub(crate) lease: Duration,
     /// The seconds by which the database's clock is ahead of this host's.
     clock_offset: AtomicI64,
-    /// The time since boot at which the leases were last renewed, before the first renewal that of the start.
+    /// The time since boot at which the leases were last renewed, before the first renewal that of
+    /// the start.
     renewed: Mutex<Duration>,
 }
 
@@ -38,7 +39,8 @@ pub(crate) struct Farm {
 pub struct FarmStatus {
     /// The address of the database.
     pub database: String,
-    /// The time after which the transfers of an agent that does not report are given to others, in seconds.
+    /// The time after which the transfers of an agent that does not report are given to others, in
+    /// seconds.
     pub lease_seconds: u64,
     /// The agents that have reported within a day.
     pub hosts: Vec<FarmHost>,
@@ -103,8 +105,8 @@ impl Farm {
         self.interval().saturating_sub(self.since_renewal())
     }
 
-    /// Returns the time until runs must end if their leases are not renewed: a tenth of the lease before it expires, in
-    /// which they do.
+    /// Returns the time until runs must end if their leases are not renewed: a tenth of the lease
+    /// before it expires, in which they do.
     pub(crate) fn until_end(&self) -> Duration {
         (self.lease * 9 / 10).saturating_sub(self.since_renewal())
     }
@@ -114,7 +116,8 @@ impl Farm {
     }
 }
 
-/// Sleeps for this time, in which a suspension counts where the kernel supports that, or until a signal.
+/// Sleeps for this time, in which a suspension counts where the kernel supports that, or until a
+/// signal.
 pub(crate) fn sleep_since_boot(time: Duration) {
     let slept = Timespec::try_from(time).map(|time| clock_nanosleep_relative(ClockId::Boottime, &time));
     if !matches!(slept, Ok(NanosleepRelativeResult::Ok | NanosleepRelativeResult::Interrupted(_))) {
@@ -142,7 +145,8 @@ impl Queue {
         unix_now().saturating_add(offset)
     }
 
-    /// Returns the directory of records: the numbers of a farm's transfers are others than the agent's own.
+    /// Returns the directory of records: the numbers of a farm's transfers are others than the
+    /// agent's own.
     pub(crate) fn records(&self) -> PathBuf {
         if self.farm.is_some() {
             self.paths.state.join(paths::FARM_RECORDS)
@@ -194,8 +198,8 @@ impl Queue {
         Ok(held)
     }
 
-    /// Reports this agent and the progress of its runs to the farm, and gives the expired leases of others back to the
-    /// queue.
+    /// Reports this agent and the progress of its runs to the farm, and gives the expired leases of
+    /// others back to the queue.
     pub(crate) fn report_to_farm(&self, farm: &Farm) -> Result<(), QueueError> {
         let live = self.runs.all();
         let goodput = live.iter().map(|live| live.goodput()).sum();

@@ -18,7 +18,8 @@ impl Instance {
     /// Takes the lock.
     ///
     /// # Errors
-    /// [`AgentError::Running`] if another agent holds the lock or answers on the socket; [`AgentError::File`].
+    /// [`AgentError::Running`] if another agent holds the lock or answers on the socket;
+    /// [`AgentError::File`].
     pub(crate) fn take(paths: &Paths) -> Result<Self, AgentError> {
         let path = paths.state.join(paths::LOCK);
         let failed = |source| AgentError::file("lock", &path, source);

@@ -160,7 +160,8 @@ impl Live {
         state.note_moved(Instant::now(), received);
     }
 
-    /// Begins the run of a worker of a plan with so many units; `size` is that of all files, if known.
+    /// Begins the run of a worker of a plan with so many units; `size` is that of all files, if
+    /// known.
     pub(crate) fn note_plan(&self, size: Option<u64>, units: u32) {
         let mut state = self.state.lock();
         (state.bytes, state.size) = (0, size);

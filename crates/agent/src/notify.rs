@@ -1,4 +1,5 @@
-//! The service manager's notification protocol (sd_notify(3)): one datagram to the socket in NOTIFY_SOCKET.
+//! The service manager's notification protocol (sd_notify(3)): one datagram to the socket in
+//! NOTIFY_SOCKET.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;

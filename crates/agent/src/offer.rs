@@ -1,6 +1,6 @@
-//! Downloads offered by a browser that already has the answer to its own request. An offer is accepted only if the
-//! server sends the agent the same file with support for ranges. Otherwise the browser continues the download, and
-//! nothing is stored.
+//! Downloads offered by a browser that already has the answer to its own request. An offer is
+//! accepted only if the server sends the agent the same file with support for ranges. Otherwise the
+//! browser continues the download, and nothing is stored.
 
 use std::fs;
 use std::sync::{Arc, Weak};
@@ -22,8 +22,8 @@ use crate::request::{RunContext, TransferRequest};
 use crate::runner;
 use crate::transfer::{Transfer, TransferState};
 
-/// The timeout for the server's answer, unless the client ends the connection before. The browser's download waits
-/// meanwhile, and its server closes an idle connection after a minute or more.
+/// The timeout for the server's answer, unless the client ends the connection before. The browser's
+/// download waits meanwhile, and its server closes an idle connection after a minute or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The interval at which the run is polled meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -66,11 +66,13 @@ impl FirstAnswer {
 }
 
 impl Queue {
-    /// Starts a transfer at once, independent of the number of running ones, and returns it after the server's answer.
-    /// `client` is dropped when the client has ended the connection: its browser then continues.
+    /// Starts a transfer at once, independent of the number of running ones, and returns it after
+    /// the server's answer. `client` is dropped when the client has ended the connection: its
+    /// browser then continues.
     ///
     /// # Errors
-    /// [`QueueError::Refused`] if the browser should continue; nothing of the transfer is then kept.
+    /// [`QueueError::Refused`] if the browser should continue; nothing of the transfer is then
+    /// kept.
     pub(crate) fn offer(self: &Arc<Self>, offer: Offer, client: &Weak<()>) -> Result<Transfer, QueueError> {
         let [transfer] = &self.add_offered(offer.request, offer.size.map(Bytes::new))?[..] else {
             return Err(QueueError::Invalid("an offer is of one file".to_owned()));
@@ -95,7 +97,8 @@ impl Queue {
         }
     }
 
-    /// Connects on a thread to the server of an expected offer, so that the offer's first request needs no handshake.
+    /// Connects on a thread to the server of an expected offer, so that the offer's first request
+    /// needs no handshake.
     ///
     /// # Errors
     /// [`QueueError::Invalid`] for an invalid URL.
@@ -124,7 +127,8 @@ impl Queue {
 
     fn start_offered(self: &Arc<Self>, id: i64) -> Result<(), QueueError> {
         let row = self.row(id)?;
-        // An offer is repeated where the agent was killed: the transfer of one that had been accepted may run already.
+        // An offer is repeated where the agent was killed: the transfer of one that had been
+        // accepted may run already.
         if self.runs.get(id).is_some() {
             return Ok(());
         }
@@ -146,7 +150,8 @@ impl Queue {
             let transfer = self.transfer(id)?;
             match transfer.state {
                 TransferState::Done => {
-                    // A small file may be complete before its answer was polled; then its size alone is compared.
+                    // A small file may be complete before its answer was polled; then its size
+                    // alone is compared.
                     let answer =
                         FirstAnswer { size: Some(transfer.progress.bytes), resumable: size.is_some() };
                     return answer.check(size);
@@ -167,8 +172,9 @@ impl Queue {
     /// Removes the offers that a killed agent had not yet accepted: their browsers have continued.
     pub(crate) fn withdraw_offers(&self) -> Result<(), DatabaseError> {
         let offered = self.database(|database| database.offered())?;
-        // A run makes its partial file while it awaits the answer, and records it after that. Each file is locked until
-        // the others are found: the same search for free names then finds the same files.
+        // A run makes its partial file while it awaits the answer, and records it after that. Each
+        // file is locked until the others are found: the same search for free names then finds the
+        // same files.
         let unrecorded = offered.iter().filter(|row| row.part.is_none());
         let parts: Vec<_> = unrecorded.filter_map(|row| self.unrecorded_part(row.transfer.id)).collect();
         parts.iter().for_each(PartFile::abandon);

@@ -34,14 +34,15 @@ impl Queue {
     /// Removes the partial files of an ended transfer, and their journals.
     ///
     /// # Errors
-    /// [`QueueError::PartialFile`] if another program writes one of them, one cannot be removed, or only another host of
-    /// the farm sees them.
+    /// [`QueueError::PartialFile`] if another program writes one of them, one cannot be removed, or
+    /// only another host of the farm sees them.
     pub(crate) fn remove_partial_files(&self, row: &Row) -> Result<(), QueueError> {
         let failed = |error: OutputError| QueueError::PartialFile(error.to_string());
         if let Some(part) = &row.part {
             let Some(directory) = part.target.parent() else { return Ok(()) };
             let is_found = Cell::new(false);
-            // The file is known by its inode: its name has a user's number where another user had one of the name.
+            // The file is known by its inode: its name has a user's number where another user had
+            // one of the name.
             let claim = |path: &Path, _: &Directory, _: &OsStr| match row.has_file_at(path) {
                 true => {
                     is_found.set(true);
@@ -65,7 +66,8 @@ impl Queue {
         remove_below(&root, &url).map_err(failed)
     }
 
-    /// Refuses to remove files that are not seen here if another host has run the transfer: they may be there.
+    /// Refuses to remove files that are not seen here if another host has run the transfer: they
+    /// may be there.
     fn require_own_run(&self, row: &Row, path: &Path) -> Result<(), QueueError> {
         match self.other_host(&row.transfer) {
             Some(host) if row.transfer.state != TransferState::Done => {
@@ -81,7 +83,8 @@ impl Queue {
     }
 }
 
-/// Removes the partial files below `root` whose journals name a source below `url`, and those without a journal.
+/// Removes the partial files below `root` whose journals name a source below `url`, and those
+/// without a journal.
 fn remove_below(root: &Path, url: &Url) -> Result<(), OutputError> {
     let url = SafeUrl::of(url).to_string();
     let url = url.trim_end_matches('/');
@@ -100,7 +103,8 @@ fn remove_below(root: &Path, url: &Url) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// Removes the partial files of a transfer in the directory `path` below `root`; returns the directories in it.
+/// Removes the partial files of a transfer in the directory `path` below `root`; returns the
+/// directories in it.
 fn remove_in(
     root: &Path,
     path: &Path,

@@ -60,7 +60,8 @@ impl Paths {
     /// Creates the directories with access for this user only.
     ///
     /// # Errors
-    /// The kernel's error; `PermissionDenied` if a directory belongs to another user, or is accessible to others.
+    /// The kernel's error; `PermissionDenied` if a directory belongs to another user, or is
+    /// accessible to others.
     pub fn make(&self) -> io::Result<()> {
         private_directory(&self.state)?;
         private_directory(&self.state.join(RECORDS))?;
@@ -68,8 +69,8 @@ impl Paths {
         private_directory(&self.runtime)
     }
 
-    /// Returns the path of the socket. The agents of several state directories, as of several homes of one user, share
-    /// the directory of sockets.
+    /// Returns the path of the socket. The agents of several state directories, as of several homes
+    /// of one user, share the directory of sockets.
     pub fn socket(&self) -> PathBuf {
         let state = blake3::hash(resolved(&self.state).as_os_str().as_bytes()).to_hex();
         self.runtime.join(format!("agent-{}.sock", &state[..STATE_DIGITS]))
@@ -120,7 +121,8 @@ fn resolved(path: &Path) -> PathBuf {
     path.ancestors().find_map(resolve).unwrap_or_else(|| path.to_owned())
 }
 
-/// Reads a small secret, or creates it by `fresh` and stores it durably; readable by this user only.
+/// Reads a small secret, or creates it by `fresh` and stores it durably; readable by this user
+/// only.
 ///
 /// # Errors
 /// The kernel's error.

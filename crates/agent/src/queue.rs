@@ -45,13 +45,14 @@ pub struct Queue {
     pub(crate) farm: Option<Farm>,
     database: Mutex<Database>,
     settings: Mutex<Settings>,
-    /// Offered, not yet accepted transfers, with the size in the browser's answer. No events are sent about them, and
-    /// they do not count against `concurrent`.
+    /// Offered, not yet accepted transfers, with the size in the browser's answer. No events are
+    /// sent about them, and they do not count against `concurrent`.
     offered: Mutex<HashMap<i64, Option<Bytes>>>,
 }
 
 impl Queue {
-    /// Opens the queue; moves a damaged database aside. `farm` is that of the agent, or by default that of the last agent.
+    /// Opens the queue; moves a damaged database aside. `farm` is that of the agent, or by default
+    /// that of the last agent.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -166,7 +167,8 @@ impl Queue {
             return Err(QueueError::Refused(why));
         }
         let now = self.now();
-        // An offer is a browser's, whatever the token: one that is withdrawn must have replaced no file.
+        // An offer is a browser's, whatever the token: one that is withdrawn must have replaced no
+        // file.
         let mut transfers = self.checked(vec![request], Scope::Downloads, now)?;
         transfers.iter_mut().for_each(|transfer| transfer.offered = true);
         // Locked until the numbers are known, so that the runner does not count the transfers.
@@ -318,7 +320,8 @@ impl Queue {
     }
 }
 
-/// Adds transfers, all or none, unless one of the chosen identifiers is another's; returns their numbers.
+/// Adds transfers, all or none, unless one of the chosen identifiers is another's; returns their
+/// numbers.
 fn add_with_gids(
     database: &mut Database,
     transfers: &[NewTransfer],

@@ -29,13 +29,14 @@ use zoned_url::ZonedUrl;
 
 /// The maximum number of sources of a file: more than its streams would use.
 const MAX_SOURCES: usize = 16;
-/// The maximum priority, and negated the minimum: listings are ordered by the negated value, which must be
-/// representable.
+/// The maximum priority, and negated the minimum: listings are ordered by the negated value, which
+/// must be representable.
 const MAX_PRIORITY: i64 = 1_000_000;
 
 /// The transfer to perform. A `get` requires only `urls`, a `put` requires `paths` and `url`.
-// The fields of the API's JSON, one flat object; those that are not skipped are options of `longhaul queue add`, too. Serde checks for
-// unknown fields once all groups have taken theirs: the groups themselves must permit them.
+// The fields of the API's JSON, one flat object; those that are not skipped are options of
+// `longhaul queue add`, too. Serde checks for unknown fields once all groups have taken theirs: the
+// groups themselves must permit them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransferRequest {
@@ -65,8 +66,8 @@ pub struct TransferRequest {
     /// Whether ranges are combined even if the server provides no strong validator.
     #[arg(skip)]
     pub assume_unchanged: bool,
-    /// An identifier of this request: a second request with an equal key adds nothing, and returns the first one's
-    /// transfer.
+    /// An identifier of this request: a second request with an equal key adds nothing, and returns
+    /// the first one's transfer.
     #[arg(skip)]
     pub key: Option<String>,
     /// The identifier for aria2's clients, if one has chosen it.
@@ -191,8 +192,8 @@ impl TransferRequest {
         paths.into_iter().map(of_path).collect()
     }
 
-    /// Replaces the link of the file, and its headers if given; mirrors stay. Secrets of the old link are sent to no
-    /// other host, scheme or port.
+    /// Replaces the link of the file, and its headers if given; mirrors stay. Secrets of the old
+    /// link are sent to no other host, scheme or port.
     ///
     /// # Errors
     /// [`QueueError::Invalid`].

@@ -14,8 +14,8 @@ pub(crate) enum Scope {
     All,
     /// All but uploads and plans, which may hold some: the dashboard's page.
     Page,
-    /// Downloads of files to new names in the directory of the settings, and control of the queue: the browser
-    /// extension, and programs with the token for downloads.
+    /// Downloads of files to new names in the directory of the settings, and control of the queue:
+    /// the browser extension, and programs with the token for downloads.
     Downloads,
 }
 
@@ -42,8 +42,8 @@ impl Scope {
         Ok(request)
     }
 
-    /// Returns the request as this scope permits it in any directory. A client that may not make a request may not give
-    /// it another link either.
+    /// Returns the request as this scope permits it in any directory. A client that may not make a
+    /// request may not give it another link either.
     pub(crate) fn permitted(self, mut request: TransferRequest) -> Result<TransferRequest, QueueError> {
         let Endpoints { paths, url, .. } = &request.endpoints;
         let uploads = request.kind == TransferKind::Put || !paths.is_empty() || url.is_some();

@@ -1,7 +1,8 @@
-//! Stored requests are sealed, so that a copy of the database alone reveals no password, cookie or signed URL.
+//! Stored requests are sealed, so that a copy of the database alone reveals no password, cookie or
+//! signed URL.
 //!
-//! The key is a file beside the database, readable by the user only. This protects backups, bug reports and
-//! synchronised copies of the database, but not against programs of the user.
+//! The key is a file beside the database, readable by the user only. This protects backups, bug
+//! reports and synchronised copies of the database, but not against programs of the user.
 
 use std::io;
 use std::path::Path;

@@ -40,7 +40,8 @@ pub struct Settings {
     pub retries: u32,
 }
 
-/// The addresses at which the agent serves, and its farm; the next agent of this user uses them again.
+/// The addresses at which the agent serves, and its farm; the next agent of this user uses them
+/// again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Doors {
@@ -57,7 +58,8 @@ pub(crate) struct Doors {
 pub struct FarmSettings {
     /// The address of the database, without a password.
     pub url: String,
-    /// The time after which the transfers of an agent that does not report are given to others, in seconds.
+    /// The time after which the transfers of an agent that does not report are given to others, in
+    /// seconds.
     pub lease_seconds: u64,
 }
 
@@ -81,8 +83,8 @@ pub struct ScheduleEntry {
     pub concurrent: Option<usize>,
 }
 
-/// Changes of the settings; absent fields stay unchanged. All changes together are stored: what was never set keeps the
-/// default of the day.
+/// Changes of the settings; absent fields stay unchanged. All changes together are stored: what was
+/// never set keeps the default of the day.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SettingsPatch {

@@ -110,7 +110,8 @@ pub struct TransferFailure {
     pub message: String,
     /// The exit code of an equivalent `longhaul get`, after sysexits(3).
     pub exit_code: u8,
-    /// Whether a file of the name exists, and the request permits neither another name nor its replacement.
+    /// Whether a file of the name exists, and the request permits neither another name nor its
+    /// replacement.
     #[serde(default)]
     pub file_exists: bool,
 }
@@ -176,7 +177,8 @@ pub struct ShownEnds {
 pub struct FileProgress {
     /// The size in bytes; of a plan, that of all units.
     pub size: Option<u64>,
-    /// The bytes present; of a plan, those that this worker has received in its last or current run.
+    /// The bytes present; of a plan, those that this worker has received in its last or current
+    /// run.
     pub bytes: u64,
     /// The measurements of the last or current run.
     #[serde(flatten)]

@@ -25,7 +25,8 @@ const PACKAGED_COMMAND: &str = "agent --foreground";
 /// Writes the unit for this program, which gives the agent further `options`; returns its path.
 ///
 /// # Errors
-/// The kernel's error; `InvalidInput` if the program's path or an option cannot be written in a unit.
+/// The kernel's error; `InvalidInput` if the program's path or an option cannot be written in a
+/// unit.
 pub fn install(directory: &Path, program: &Path, options: &[String]) -> io::Result<PathBuf> {
     let plain = |text: &&str| !text.contains(['"', '\\', '%', '$']) && !text.contains(char::is_control);
     let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
@@ -44,8 +45,8 @@ pub fn install(directory: &Path, program: &Path, options: &[String]) -> io::Resu
     Ok(path)
 }
 
-/// Returns an argument as a unit's command has it: systemd expands specifiers such as %h and variables such as $HOME, also
-/// within quotes (systemd.service(5), "Command lines").
+/// Returns an argument as a unit's command has it: systemd expands specifiers such as %h and
+/// variables such as $HOME, also within quotes (systemd.service(5), "Command lines").
 fn quoted(argument: &str) -> String {
     let is_plain = |next: char| next.is_ascii_alphanumeric() || "-_.,:/@%=?&[]+~".contains(next);
     let text = argument.replace('%', "%%").replace('$', "$$");

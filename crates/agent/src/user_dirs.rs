@@ -20,8 +20,8 @@ pub(crate) fn downloads(home: Option<&Path>) -> Option<PathBuf> {
     absolute("XDG_DOWNLOAD_DIR").or_else(of_file)
 }
 
-/// Returns the directory that a text of user-dirs.dirs(5) names: `XDG_DOWNLOAD_DIR="$HOME/Downloads"`, or an absolute
-/// path.
+/// Returns the directory that a text of user-dirs.dirs(5) names:
+/// `XDG_DOWNLOAD_DIR="$HOME/Downloads"`, or an absolute path.
 fn named(text: &str, home: &Path) -> Option<PathBuf> {
     // The last assignment counts, as in a shell.
     let value = text.lines().rev().find_map(|line| {

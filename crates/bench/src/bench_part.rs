@@ -13,13 +13,15 @@ pub(crate) enum BenchPart {
     LongPath,
     /// No delay: the disk and the CPU are the limit
     NoDelay,
-    /// Total times of `get` and `put` with default options at 10 Gbit/s, RTT 200 ms, in turns with their peers
+    /// Total times of `get` and `put` with default options at 10 Gbit/s, RTT 200 ms, in turns with
+    /// their peers
     TotalTime,
     /// The second runs of default commands, with the path memory of the first; needs real root
     SecondRuns,
     /// 1,000 files of 100 kB over RTT 100 ms, next to aria2
     SmallFiles,
-    /// ICDC's path, 1 Gbit/s, RTT 302 ms, queue 1 MB: pacing, alone and beside others; and `longhaul put` at 10 Gbit/s
+    /// ICDC's path, 1 Gbit/s, RTT 302 ms, queue 1 MB: pacing, alone and beside others; and
+    /// `longhaul put` at 10 Gbit/s
     Icdc,
     /// The number of streams: the four parts that follow
     Streams,
@@ -29,7 +31,8 @@ pub(crate) enum BenchPart {
     StreamsTuned,
     /// GridFTP-APT's path, next to APT and fixed numbers
     StreamsPaper,
-    /// Four sessions that share a path, next to APT's: apt-fairness-droptail; 17 minutes a repetition, 25 GB of disk
+    /// Four sessions that share a path, next to APT's: apt-fairness-droptail; 17 minutes a
+    /// repetition, 25 GB of disk
     StreamsFairness,
     /// GridFTP from the Globus server, next to globus-url-copy and HTTP; needs real root
     Gridftp,

@@ -18,12 +18,14 @@ const NEAR: f64 = 0.95;
 
 /// Returns the second from which goodput stays near `best`; `None` if it never does.
 ///
-/// `seconds` holds the rate of each whole second since the start. Goodput stays near from the first second after which
-/// every [`WINDOW`] of consecutive seconds, except the last [`TAIL`], has a mean of at least [`NEAR`] times `best`.
+/// `seconds` holds the rate of each whole second since the start. Goodput stays near from the first
+/// second after which every [`WINDOW`] of consecutive seconds, except the last [`TAIL`], has a mean
+/// of at least [`NEAR`] times `best`.
 ///
-/// The simulated figures (`apt_figures::goodput`) use a longer window, report its end, and include the last seconds:
-/// there only the tuner makes a second slow. Here TCP is real, and tuners a few seconds apart must be distinguished:
-/// the window is short and its start counts, and a client with few ranges left at the end keeps its number of streams.
+/// The simulated figures (`apt_figures::goodput`) use a longer window, report its end, and include
+/// the last seconds: there only the tuner makes a second slow. Here TCP is real, and tuners a few
+/// seconds apart must be distinguished: the window is short and its start counts, and a client with
+/// few ranges left at the end keeps its number of streams.
 fn since(seconds: &[Rate], best: Rate) -> Option<usize> {
     let bits = |rate: &Rate| rate.as_bits_per_sec() as f64;
     let least = NEAR * bits(&best) * WINDOW as f64;
@@ -35,7 +37,8 @@ fn since(seconds: &[Rate], best: Rate) -> Option<usize> {
     (from < all).then_some(from)
 }
 
-/// Returns the table of when each client of `scenarios/streams-paper.toml` had converged, and whether longhaul did before APT.
+/// Returns the table of when each client of `scenarios/streams-paper.toml` had converged, and
+/// whether longhaul did before APT.
 ///
 /// # Errors
 /// Fails if `results` holds no results, or none of a fixed number of streams.
@@ -101,7 +104,8 @@ mod tests {
 
     use super::*;
 
-    /// Stores a run of 100 s with 40 Mbit/s for `slow` seconds, then 80 Mbit/s, in results.json's form.
+    /// Stores a run of 100 s with 40 Mbit/s for `slow` seconds, then 80 Mbit/s, in results.json's
+    /// form.
     fn stored(directory: &Path, name: &str, repetition: u32, slow: u64, mbit: u64) -> Value {
         let received = |at: u64| (at * 10 - at.min(slow) * 5) * 1_000_000;
         let mut lines = String::new();

@@ -1,7 +1,9 @@
-//! Measures longhaul beside its peers: the parts that need a lab are [scenarios](../../../scenarios), the others simulate.
+//! Measures longhaul beside its peers: the parts that need a lab are
+//! [scenarios](../../../scenarios), the others simulate.
 //!
-//! [`bench_part`] lists the parts. [`apt_figures`] and [`pacing_grid`] simulate; [`splice`] is a client of `scenarios/buffers.toml`;
-//! [`convergence`] judges the results of `scenarios/streams-paper.toml`.
+//! [`bench_part`] lists the parts. [`apt_figures`] and [`pacing_grid`] simulate; [`splice`] is a
+//! client of `scenarios/buffers.toml`; [`convergence`] judges the results of
+//! `scenarios/streams-paper.toml`.
 
 mod apt_figures;
 mod bench_part;
@@ -21,7 +23,8 @@ use bench_part::BenchPart;
 /// The repository in which this program was built.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Measure longhaul beside its peers, on emulated and simulated paths. Emulated ones need root, or user namespaces.
+/// Measure longhaul beside its peers, on emulated and simulated paths. Emulated ones need root, or
+/// user namespaces.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -38,11 +41,13 @@ struct Options {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     only: Vec<BenchPart>,
 
-    /// How often each client runs on each path; and each point of apt-figures, with other random numbers
+    /// How often each client runs on each path; and each point of apt-figures, with other random
+    /// numbers
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
 
-    /// Simulate only: a seventh of the pacing grid, and the smallest file of apt-figures once. The figures mean nothing
+    /// Simulate only: a seventh of the pacing grid, and the smallest file of apt-figures once. The
+    /// figures mean nothing
     #[arg(long, conflicts_with = "repetitions")]
     quick: bool,
 
@@ -56,7 +61,8 @@ struct Options {
     #[arg(long, value_name = "PROGRAM")]
     longhaul: Option<PathBuf>,
 
-    /// Further options of `longhaul lab run`, after `--`; a scenario states its short form: --set size=1G
+    /// Further options of `longhaul lab run`, after `--`; a scenario states its short form: --set
+    /// size=1G
     #[arg(last = true)]
     lab: Vec<String>,
 }

@@ -1,7 +1,8 @@
 //! `--pace auto` against other senders, on a grid of paths in virtual time.
 //!
-//! Each transfer takes 30 s at the path's rate. Noise models a busy host: late timers and late acknowledgements.
-//! Background traffic has a fifth of the path's rate, from the start or after 10 s.
+//! Each transfer takes 30 s at the path's rate. Noise models a busy host: late timers and late
+//! acknowledgements. Background traffic has a fifth of the path's rate, from the start or after 10
+//! s.
 
 use std::fmt::{self, Write};
 use std::path::Path;

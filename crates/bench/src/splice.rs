@@ -1,6 +1,8 @@
-//! Receives by splice(2) from the socket through a pipe to the file: a rejected method, whose cost is measured again beside longhaul's.
+//! Receives by splice(2) from the socket through a pipe to the file: a rejected method, whose cost
+//! is measured again beside longhaul's.
 //!
-//! Sends one GET to a server that answers 200 with a Content-Length, and reserves space and calls fsync like longhaul.
+//! Sends one GET to a server that answers 200 with a Content-Length, and reserves space and calls
+//! fsync like longhaul.
 
 use std::fs::File;
 use std::io::{Read, Write};

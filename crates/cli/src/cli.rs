@@ -51,7 +51,8 @@ pub(crate) enum Command {
     Lab(lab::LabArgs),
     /// Draw records of transfers: buffers, throughput, windows and losses over time
     Report(report::ReportArgs),
-    /// Explain what limited a transfer: from its record, from a packet capture of any program, or live
+    /// Explain what limited a transfer: from its record, from a packet capture of any program, or
+    /// live
     Explain(explain::ExplainArgs),
     /// Connect Firefox and Chromium with Longhaul: a click on a large download
     Browser(browser::BrowserArgs),

@@ -42,7 +42,8 @@ impl ClientArgs {
         Ok(TransferOptions { retries, stall, client, ..TransferOptions::default() })
     }
 
-    /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret headers.
+    /// Refuses to send a login or a token to the server of `url` in clear, except to loopback;
+    /// warns about secret headers.
     ///
     /// # Errors
     /// The reason and the alternative.

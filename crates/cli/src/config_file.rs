@@ -1,6 +1,7 @@
 //! `~/.config/longhaul/config.toml`: default values of options.
 //!
-//! The file's options are inserted after the command's name and before the user's arguments, so that clap parses both.
+//! The file's options are inserted after the command's name and before the user's arguments, so
+//! that clap parses both.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -71,7 +72,8 @@ impl ConfigFile {
             {
                 Ok(Self { path, settings: Vec::new() })
             }
-            // Below another user's directory, as the home that `sudo -u` keeps: this user has no file.
+            // Below another user's directory, as the home that `sudo -u` keeps: this user has no
+            // file.
             Err(source)
                 if source.kind() == io::ErrorKind::PermissionDenied
                     && std::fs::symlink_metadata(&path).is_err() =>
@@ -127,7 +129,8 @@ impl ConfigFile {
         &self.path
     }
 
-    /// Returns the file's setting of a command's option: the command's table takes precedence over the top of the file.
+    /// Returns the file's setting of a command's option: the command's table takes precedence over
+    /// the top of the file.
     pub(crate) fn get(&self, command: &str, arg: &Arg) -> Option<&Setting> {
         let name = arg.get_long()?;
         let of = |table: Option<&str>| {
@@ -136,7 +139,8 @@ impl ConfigFile {
         of(Some(command)).or_else(|| of(None))
     }
 
-    /// Returns the arguments for the file's options, except those that the user's arguments set or exclude.
+    /// Returns the arguments for the file's options, except those that the user's arguments set or
+    /// exclude.
     fn words(&self, command: &Command, given: &ArgMatches) -> Vec<OsString> {
         let is_given =
             |arg: &Arg| given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
@@ -244,7 +248,8 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Reads a file of options; rejects anything but a short regular file, which reading could block on.
+/// Reads a file of options; rejects anything but a short regular file, which reading could block
+/// on.
 fn read_text(path: &Path) -> io::Result<String> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));

@@ -16,11 +16,13 @@ use crate::values::time;
 pub(crate) struct ConnectArgs {
     /// Use a proxy: http://, socks5:// or socks5h:// (the proxy looks up names); "" uses none
     ///
-    /// It precedes http_proxy, https_proxy and all_proxy; hosts that no_proxy names are reached without it.
+    /// It precedes http_proxy, https_proxy and all_proxy; hosts that no_proxy names are reached
+    /// without it.
     #[arg(short = 'x', long, value_name = "URL")]
     proxy: Option<String>,
 
-    /// Use this address for a host and a port, as example.org:443:192.0.2.1; may be given several times
+    /// Use this address for a host and a port, as example.org:443:192.0.2.1; may be given several
+    /// times
     #[arg(long, value_name = "HOST:PORT:ADDR[,ADDR]", value_parser = fixed)]
     resolve: Vec<FixedAddresses>,
 
@@ -36,15 +38,18 @@ pub(crate) struct ConnectArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) max_time: Option<Duration>,
 
-    /// Wait at most this long for a connection, with its handshakes (proxy, TLS, GSI) and a server's greeting [default: 30s]
+    /// Wait at most this long for a connection, with its handshakes (proxy, TLS, GSI) and a
+    /// server's greeting [default: 30s]
     ///
-    /// Without it, a shorter --stall-timeout holds. The TLS handshake of an FTP data connection may take --stall-timeout, too.
+    /// Without it, a shorter --stall-timeout holds. The TLS handshake of an FTP data connection may
+    /// take --stall-timeout, too.
     #[arg(long, value_name = "TIME", value_parser = time)]
     connect_timeout: Option<Duration>,
 
     /// Treat a connection as dead when next to nothing moves on it for this time
     ///
-    /// The command `work` lets another worker have a unit if a copy or upload of local files has waited this long for a file system.
+    /// The command `work` lets another worker have a unit if a copy or upload of local files has
+    /// waited this long for a file system.
     #[arg(long, value_name = "TIME", default_value = format!("{}s", TransferOptions::DEFAULT_STALL.as_secs()), value_parser = time)]
     pub(crate) stall_timeout: Duration,
 

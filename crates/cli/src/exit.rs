@@ -22,7 +22,8 @@ pub(crate) const FOUND: u8 = 1;
 /// Units of a plan have failed.
 pub(crate) const UNITS_FAILED: u8 = 1;
 
-/// Returns the exit code of a kind of failure: that of sysexits(3); 130 for an interruption, as shells report it.
+/// Returns the exit code of a kind of failure: that of sysexits(3); 130 for an interruption, as
+/// shells report it.
 pub(crate) const fn of(kind: FailureKind) -> u8 {
     match kind {
         FailureKind::Usage => 64,
@@ -53,8 +54,8 @@ pub(crate) fn said(error: impl Display, kind: FailureKind) -> ExitCode {
     of(kind).into()
 }
 
-/// Returns the kind of the failure of a stopped command: temporary instead of an interruption if the time limit of `cancel` was
-/// reached.
+/// Returns the kind of the failure of a stopped command: temporary instead of an interruption if
+/// the time limit of `cancel` was reached.
 pub(crate) fn of_stop(kind: FailureKind, cancel: &Cancel) -> FailureKind {
     if kind == FailureKind::Interrupted && cancel.is_expired() { FailureKind::Temporary } else { kind }
 }

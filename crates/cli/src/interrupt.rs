@@ -12,19 +12,20 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
 
-/// A SIGTERM so soon after the first signal is the same one: batch systems signal a process by itself, by its group and by the
-/// script that has started it.
+/// A SIGTERM so soon after the first signal is the same one: batch systems signal a process by
+/// itself, by its group and by the script that has started it.
 const REPEATED: Duration = Duration::from_secs(2);
 
-/// Raises `cancel` on SIGINT, SIGTERM or SIGHUP; a later SIGINT ends the process, and so does a SIGTERM that is not a repeated
-/// one.
+/// Raises `cancel` on SIGINT, SIGTERM or SIGHUP; a later SIGINT ends the process, and so does a
+/// SIGTERM that is not a repeated one.
 ///
 /// A signal that was ignored at the process's start stays ignored (`nohup`).
 pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
     let unignored_signals = unignored_signals();
     let cancel = cancel.clone();
     let again = Arc::new(AtomicBool::new(false));
-    // Registered before the iterator: actions of a signal run in this order, and the thread below may be faster than the next one.
+    // Registered before the iterator: actions of a signal run in this order, and the thread below
+    // may be faster than the next one.
     if unignored_signals.contains(&SIGINT) {
         flag::register_conditional_shutdown(SIGINT, 130, again.clone())?;
     }
@@ -55,7 +56,8 @@ pub(crate) fn unignored_signals() -> Vec<i32> {
     [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(&status, *signal)).collect()
 }
 
-/// Looks up a signal in the mask of ignored signals (proc(5), SigIgn: hexadecimal, the lowest bit is signal 1).
+/// Looks up a signal in the mask of ignored signals (proc(5), SigIgn: hexadecimal, the lowest bit
+/// is signal 1).
 fn is_ignored(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())

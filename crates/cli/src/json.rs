@@ -12,7 +12,8 @@ use crate::stdout;
 /// Writes events to stdout.
 pub(crate) struct JsonLines {
     queue: LineQueue,
-    /// The last line of a job until another one follows: the last one of the command follows what is of all jobs.
+    /// The last line of a job until another one follows: the last one of the command follows what
+    /// is of all jobs.
     last: Mutex<Option<String>>,
 }
 

@@ -121,7 +121,8 @@ impl LineQueue {
         self.drain_within(STALL_LIMIT);
     }
 
-    /// Returns whether everything is written and drawn: it waits no longer than `limit` without progress of the reader.
+    /// Returns whether everything is written and drawn: it waits no longer than `limit` without
+    /// progress of the reader.
     fn drain_within(&self, limit: Duration) -> bool {
         let mut state = self.shared.state.lock();
         let asked = self.shared.ask(&mut state);
@@ -154,7 +155,8 @@ impl QueueShared {
         };
         loop {
             let asked = self.state.lock().asked;
-            // Taken before the drawing: what a caller removed before it queued a line must not be drawn below it.
+            // Taken before the drawing: what a caller removed before it queued a line must not be
+            // drawn below it.
             let lines = self.take();
             let is_animated = output.draw();
             if !lines.is_empty() {

@@ -18,9 +18,11 @@ use crate::{password, secret_file};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logins")]
 pub(crate) struct LoginArgs {
-    /// Log in under a name; the password is asked for on the terminal. ~/.netrc and the URL may hold a login too
+    /// Log in under a name; the password is asked for on the terminal. ~/.netrc and the URL may
+    /// hold a login too
     ///
-    /// NAME:PASSWORD is taken as well, with a warning: other users of this host can read it. A password may be empty: NAME:
+    /// NAME:PASSWORD is taken as well, with a warning: other users of this host can read it. A
+    /// password may be empty: NAME:
     #[arg(short, long, value_name = "NAME", conflicts_with = "token")]
     user: Option<String>,
 
@@ -32,7 +34,8 @@ pub(crate) struct LoginArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token: Option<PathBuf>,
 
-    /// Send the login of ~/.netrc with the first request, without waiting until the server asks for it (401)
+    /// Send the login of ~/.netrc with the first request, without waiting until the server asks for
+    /// it (401)
     #[arg(short, long)]
     netrc: bool,
 
@@ -42,7 +45,8 @@ pub(crate) struct LoginArgs {
 
     /// Send logins and tokens over http:// and ftp:// too, where any host on the path can read them
     ///
-    /// Without it they are refused unless URL and connection are of loopback. Headers with secrets, and a proxy's login, only cause a warning.
+    /// Without it they are refused unless URL and connection are of loopback. Headers with secrets,
+    /// and a proxy's login, only cause a warning.
     #[arg(long)]
     allow_cleartext: bool,
 }
@@ -55,7 +59,8 @@ pub(crate) struct TrustArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
 
-    /// Trust a server whose public key has this SHA-256, as sha256//BASE64 or in hexadecimal, and no other; may be given several times
+    /// Trust a server whose public key has this SHA-256, as sha256//BASE64 or in hexadecimal, and
+    /// no other; may be given several times
     ///
     /// The certificate's authority, names and dates do not matter then.
     #[arg(long = "pin", value_name = "SHA256")]
@@ -65,7 +70,8 @@ pub(crate) struct TrustArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     cert: Option<PathBuf>,
 
-    /// Read the private key of --cert from this file: PEM, unencrypted; without it the key is in the certificate's file
+    /// Read the private key of --cert from this file: PEM, unencrypted; without it the key is in
+    /// the certificate's file
     #[arg(long, value_name = "FILE", requires = "cert", value_hint = ValueHint::FilePath)]
     key: Option<PathBuf>,
 
@@ -75,7 +81,8 @@ pub(crate) struct TrustArgs {
 
     /// Encrypt the data of gsiftp:// too, and refuse URLs and servers that move data in clear
     ///
-    /// Without it gsiftp:// authenticates both ends and encrypts the commands, but not the data. https:// and ftps:// always encrypt.
+    /// Without it gsiftp:// authenticates both ends and encrypts the commands, but not the data.
+    /// https:// and ftps:// always encrypt.
     #[arg(long)]
     pub(crate) encrypt: bool,
 }
@@ -87,7 +94,8 @@ pub(crate) fn bearer_token(file: &Path, cancel: &Cancel) -> anyhow::Result<Strin
 }
 
 impl LoginArgs {
-    /// Returns the logins, with the environment's .netrc if no other is given; prompts for a password if needed.
+    /// Returns the logins, with the environment's .netrc if no other is given; prompts for a
+    /// password if needed.
     ///
     /// # Errors
     /// An unreadable file, or no terminal for the prompt.

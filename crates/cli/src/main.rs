@@ -81,7 +81,8 @@ fn main() -> ExitCode {
     with_stdout(result.unwrap_or_else(|error| exit::said(say::chain(&error), exit::of_chain(&error))))
 }
 
-/// Returns the exit code of a command: if `code` is success but stdout could not be written, an I/O error.
+/// Returns the exit code of a command: if `code` is success but stdout could not be written, an I/O
+/// error.
 fn with_stdout(code: ExitCode) -> ExitCode {
     let Some(failure) = stdout::failure() else { return code };
     say::error(format_args!(
@@ -90,8 +91,9 @@ fn with_stdout(code: ExitCode) -> ExitCode {
     if code == ExitCode::SUCCESS { exit::of(FailureKind::Disk).into() } else { code }
 }
 
-/// Sends the log to stderr: with timestamps for a server, without for other commands. Servers and transfers write it on a thread,
-/// which has written the remaining lines when the result is dropped.
+/// Sends the log to stderr: with timestamps for a server, without for other commands. Servers and
+/// transfers write it on a thread, which has written the remaining lines when the result is
+/// dropped.
 fn log_to_stderr(cli: &Cli) -> Option<Stderr> {
     let filter = EnvFilter::try_from_env("LONGHAUL_LOG").unwrap_or_else(|_| EnvFilter::new(cli.log_level()));
     let log = tracing_subscriber::fmt()

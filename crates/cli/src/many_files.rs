@@ -1,4 +1,5 @@
-//! The files of one command: concurrent transfers, each with its own result, and one exit code, that of the first failure.
+//! The files of one command: concurrent transfers, each with its own result, and one exit code,
+//! that of the first failure.
 
 use std::convert::identity;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +19,8 @@ use longhaul_engine::tree::{WalkError, Walked};
 use crate::session::CommandSession;
 use crate::{exit, say};
 
-/// Entries that a walk may list ahead of the transfers: listing overlaps transfers in bounded memory.
+/// Entries that a walk may list ahead of the transfers: listing overlaps transfers in bounded
+/// memory.
 const WALKED_AHEAD: usize = 1024;
 
 /// State shared by the files of a command.
@@ -36,7 +38,8 @@ pub(crate) type FileResult = Result<Option<Bytes>, FailureKind>;
 /// The reason why a command ends before its files.
 const TIME_IS_OVER: &str = "stopped: --max-time is over; run again for the rest";
 
-/// Returns the kind of the failure of a stopped command; reports that the time limit was reached, if that is the reason.
+/// Returns the kind of the failure of a stopped command; reports that the time limit was reached,
+/// if that is the reason.
 fn interruption(cancel: &Cancel) -> FailureKind {
     let kind = exit::of_stop(FailureKind::Interrupted, cancel);
     if kind == FailureKind::Temporary {
@@ -91,7 +94,8 @@ impl Batch<'_> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Transfers the files of a walk that runs ahead on its own thread. An entry that the walk refuses fails like a file.
+    /// Transfers the files of a walk that runs ahead on its own thread. An entry that the walk
+    /// refuses fails like a file.
     pub(crate) fn run_walk<F: Send>(
         self,
         walk: impl Iterator<Item = Walked<F>> + Send,

@@ -43,7 +43,8 @@ struct EchoOff {
 }
 
 impl EchoOff {
-    /// Disables echo and signals: Ctrl-C must not end the process and leave the terminal without echo.
+    /// Disables echo and signals: Ctrl-C must not end the process and leave the terminal without
+    /// echo.
     fn begin() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut hidden = before.clone();

@@ -16,14 +16,15 @@ pub(crate) struct RecordArgs {
     /// Record all that can be measured on the way, one JSON object a line
     ///
     /// An existing record is replaced once the transfer's file is opened, or the server has
-    /// started; any other file is kept. It grows by about 200 kB a second for each connection on which
-    /// data moves, at 10ms. Several files of one run share the record.
+    /// started; any other file is kept. It grows by about 200 kB a second for each connection on
+    /// which data moves, at 10ms. Several files of one run share the record.
     #[arg(long = "record", value_name = "FILE", help_heading = "Output")]
     file: Option<PathBuf>,
 
     /// Measure for the record this often, from 1ms to 10s [default: 10ms]
     ///
-    /// Without this option the interval grows if sampling would take more than a hundredth of a core.
+    /// Without this option the interval grows if sampling would take more than a hundredth of a
+    /// core.
     #[arg(
         long = "record-interval",
         value_name = "TIME",
@@ -49,7 +50,8 @@ impl RecordArgs {
         self.file.as_ref().map(|_| self.interval.map_or_else(default, SampleInterval::new))
     }
 
-    /// Begins the record, if requested; `what` must not contain secrets, and `pace` is that of what is sent.
+    /// Begins the record, if requested; `what` must not contain secrets, and `pace` is that of what
+    /// is sent.
     pub(crate) fn begin(
         &self,
         side: Side,

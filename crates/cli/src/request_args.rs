@@ -22,13 +22,16 @@ pub(crate) struct RequestArgs {
     #[arg(short = 'H', long, value_name = "K: V")]
     header: Vec<HeaderField>,
 
-    /// Send cookies to the server of the first URL, as 'a=b; c=d'; without = it names a file as of --load-cookies
+    /// Send cookies to the server of the first URL, as 'a=b; c=d'; without = it names a file as of
+    /// --load-cookies
     #[arg(short = 'b', long, value_name = "DATA|FILE")]
     cookie: Vec<String>,
 
-    /// Send the cookies of a file in Netscape's format, as browsers' extensions, curl -c and wget write it
+    /// Send the cookies of a file in Netscape's format, as browsers' extensions, curl -c and wget
+    /// write it
     ///
-    /// Each server gets its own cookies only, after redirects too: by domain, path and expiry, and those that are secure over TLS only. Cookies that servers set hold for this command.
+    /// Each server gets its own cookies only, after redirects too: by domain, path and expiry, and
+    /// those that are secure over TLS only. Cookies that servers set hold for this command.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     load_cookies: Option<PathBuf>,
 

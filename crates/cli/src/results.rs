@@ -72,7 +72,8 @@ impl Results {
         self.lines_after(self.began.elapsed())
     }
 
-    /// Formats the totals of several files, or that all are unchanged; `None` for one file that was transferred.
+    /// Formats the totals of several files, or that all are unchanged; `None` for one file that was
+    /// transferred.
     pub(crate) fn total(&self) -> Option<String> {
         self.total_after(self.began.elapsed())
     }

@@ -53,8 +53,8 @@ enum ShownProgress {
 }
 
 impl CommandSession {
-    /// Begins a session of `files`, `None` if unknown, that draws progress if `lines`; `what` is recorded in the header,
-    /// and must not contain secrets.
+    /// Begins a session of `files`, `None` if unknown, that draws progress if `lines`; `what` is
+    /// recorded in the header, and must not contain secrets.
     ///
     /// # Errors
     /// A record or a thread that cannot be made.
@@ -83,7 +83,8 @@ impl CommandSession {
         Ok(Self { side, results, table, run, files, started, shown, recorder, cancel, begun })
     }
 
-    /// Runs one job to its end, and reports its result; its URL must not contain secrets. Returns the size of the file.
+    /// Runs one job to its end, and reports its result; its URL must not contain secrets. Returns
+    /// the size of the file.
     ///
     /// # Errors
     /// The kind of the failure, which has been printed.
@@ -108,7 +109,8 @@ impl CommandSession {
         let has_begun = self.begun.lock().remove(&job.id());
         failure.map_or(Ok(Some(size)), |error| {
             let kind = kind(&error);
-            // The end of the command names its time limit; there is no more to say of a file that was not begun.
+            // The end of the command names its time limit; there is no more to say of a file that
+            // was not begun.
             if has_begun || exit::of_stop(kind, &self.cancel) == kind {
                 say::error(&error);
             }
@@ -122,7 +124,8 @@ impl CommandSession {
             let (ended, time, moved) = (self.started.elapsed(), done.time, done.bytes - done.resumed);
             let (mut run, finding) = (run.lock(), &done.finding);
             run.add(&FileOfRun { server: &server_of(job), ended, time, moved, finding });
-            // The diagnosis of the run tells what its files lack, which share the path with each other.
+            // The diagnosis of the run tells what its files lack, which share the path with each
+            // other.
             let are_several = self.files.is_some() || run.files() > 1;
             if are_several && matches!(finding.limit, LimitedBy::SlowStart | LimitedBy::Path) {
                 done.finding.advice.clear();

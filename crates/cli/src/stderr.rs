@@ -1,5 +1,5 @@
-//! The stderr of a transfer or a server: log, progress and messages are written by one thread, so that no transfer blocks on a terminal
-//! or a pipe.
+//! The stderr of a transfer or a server: log, progress and messages are written by one thread, so
+//! that no transfer blocks on a terminal or a pipe.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -22,8 +22,8 @@ pub(crate) struct Stderr(());
 /// The log's writer.
 pub(crate) struct LogWriter;
 
-/// Whether the process has changed its user. Until then all threads need the capabilities for the change: the C library
-/// aborts the process if the change fails in some threads only.
+/// Whether the process has changed its user. Until then all threads need the capabilities for the
+/// change: the C library aborts the process if the change fails in some threads only.
 static USER_IS_FINAL: AtomicBool = AtomicBool::new(false);
 
 /// The log of a server, whose thread drops its capabilities once the process has its user.

@@ -9,7 +9,8 @@ use longhaul_sys::standard_streams::stdout_was_closed;
 /// The first error of stdout.
 static FIRST_FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes a line to stdout like `println!`, but continues on an error: [`failure`] returns it at the end.
+/// Writes a line to stdout like `println!`, but continues on an error: [`failure`] returns it at
+/// the end.
 pub(crate) fn line(text: impl Display) {
     bytes(format!("{text}\n").as_bytes());
 }

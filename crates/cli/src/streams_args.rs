@@ -17,9 +17,10 @@ use crate::values::{RESEARCH, time};
 pub(crate) struct StreamsArgs {
     /// Use this many connections; auto keeps as many as pay
     ///
-    /// auto begins with one for each 3 ms of RTT, 64 at most, and with a single one below 20 ms. get keeps one from beginning to end
-    /// where the server paces what it sends, but with --pace off. put keeps one where this host's send buffer (tcp_wmem) suffices
-    /// for 10 Gbit/s, and sends over several only to `longhaul serve --writable` and to Apache's mod_dav_fs.
+    /// auto begins with one for each 3 ms of RTT, 64 at most, and with a single one below 20 ms.
+    /// get keeps one from beginning to end where the server paces what it sends, but with --pace
+    /// off. put keeps one where this host's send buffer (tcp_wmem) suffices for 10 Gbit/s, and
+    /// sends over several only to `longhaul serve --writable` and to Apache's mod_dav_fs.
     #[arg(long, value_name = "auto|N", default_value = "auto", help_heading = "Speed")]
     streams: StreamsSetting,
 
@@ -27,7 +28,8 @@ pub(crate) struct StreamsArgs {
     #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
     tuner: TunerArg,
 
-    /// Multiply the number of connections by this while GridFTP-APT looks for a bracket [default: 2]
+    /// Multiply the number of connections by this while GridFTP-APT looks for a bracket [default:
+    /// 2]
     #[arg(long, value_name = "FACTOR", value_parser = alpha, help_heading = RESEARCH, hide_short_help = true)]
     apt_alpha: Option<f64>,
 

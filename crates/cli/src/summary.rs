@@ -6,7 +6,8 @@ use longhaul_core::units::Bytes;
 
 use crate::say;
 
-/// Prints a result on stderr, without its advice; `name` is the destination. Control characters are removed.
+/// Prints a result on stderr, without its advice; `name` is the destination. Control characters are
+/// removed.
 pub(crate) fn say(done: &Done, name: &str) {
     let name = name.replace(char::is_control, "?");
     let were_there =

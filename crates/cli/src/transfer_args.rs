@@ -31,8 +31,9 @@ pub(crate) struct TransferArgs {
 
     /// Set how evenly, and how fast, to send: auto, off or a rate
     ///
-    /// auto finds and follows what the path holds, a rate as 860Mbit bounds it, off leaves it to the congestion control. get requests
-    /// the pace from `longhaul serve`. Other servers ignore the request; get then uses several streams.
+    /// auto finds and follows what the path holds, a rate as 860Mbit bounds it, off leaves it to
+    /// the congestion control. get requests the pace from `longhaul serve`. Other servers ignore
+    /// the request; get then uses several streams.
     #[arg(long, value_name = "auto|off|RATE", default_value = "auto", allow_hyphen_values = true, value_parser = Pace::with_unit, help_heading = "Speed")]
     pub(crate) pace: Pace,
 
@@ -40,7 +41,8 @@ pub(crate) struct TransferArgs {
     #[arg(long, help_heading = "Files")]
     pub(crate) no_resume: bool,
 
-    /// Choose how a digest is verified: as the bytes pass, or of the file as read back from the disk
+    /// Choose how a digest is verified: as the bytes pass, or of the file as read back from the
+    /// disk
     #[arg(long, default_value = "passing", value_parser = choice(&VERIFY), help_heading = "Integrity")]
     pub(crate) verify: Verify,
 
@@ -82,7 +84,8 @@ impl TransferArgs {
         Ok(client)
     }
 
-    /// Returns the limit of `get`: without a pacing server nothing else enforces the rate of `--pace`.
+    /// Returns the limit of `get`: without a pacing server nothing else enforces the rate of
+    /// `--pace`.
     pub(crate) fn receiving_limit(&self) -> Option<Rate> {
         self.limit.into_iter().chain(self.pace.rate()).min()
     }

@@ -41,7 +41,8 @@ pub(crate) fn time_or_zero(text: &str) -> Result<Duration, String> {
     with_unit.parse::<Rtt>().map(Rtt::get).map_err(|error| error.to_string())
 }
 
-/// Parses a period of at least one second, such as 90s, 30m, 12h or 7d; a bare number may mean days.
+/// Parses a period of at least one second, such as 90s, 30m, 12h or 7d; a bare number may mean
+/// days.
 pub(crate) fn period(text: &str) -> Result<Duration, String> {
     let number = text.trim_end_matches(['s', 'm', 'h', 'd']);
     let seconds = match &text[number.len()..] {

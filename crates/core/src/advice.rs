@@ -1,8 +1,9 @@
 //! From what a transfer shows over time to what holds it back, and which knob to turn.
 //!
-//! [`Attribution`] is fed with one [`Reading`] after another. It assigns each interval to exactly one limit, and yields
-//! the shares of the whole time, the dominant cause, its evidence, and the cure. The same code serves transfers while
-//! they run, their records, packet captures, and the sockets of other programs.
+//! [`Attribution`] is fed with one [`Reading`] after another. It assigns each interval to exactly
+//! one limit, and yields the shares of the whole time, the dominant cause, its evidence, and the
+//! cure. The same code serves transfers while they run, their records, packet captures, and the
+//! sockets of other programs.
 
 mod attribution;
 mod bottleneck_queue;
@@ -57,5 +58,6 @@ pub struct Finding {
 
 /// Below this RTT a window or a send buffer is hardly ever what limits.
 const LONG_RTT: Duration = Duration::from_millis(5);
-/// The granularity of timestamps (RFC 7323, section 5.4): what the data's RTT differs by less is no queue.
+/// The granularity of timestamps (RFC 7323, section 5.4): what the data's RTT differs by less is no
+/// queue.
 const TIMESTAMP_TICK: Duration = Duration::from_millis(1);

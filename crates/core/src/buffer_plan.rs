@@ -13,21 +13,24 @@ pub struct RecvLimits {
     pub may_force: bool,
 }
 
-/// The planned window relative to the BDP, which leaves room for bursts (UsadaFox measured bursts of 0.4 BDP).
+/// The planned window relative to the BDP, which leaves room for bursts (UsadaFox measured bursts
+/// of 0.4 BDP).
 const SLACK_NUM: u64 = 3;
 const SLACK_DEN: u64 = 2;
 
-/// Chooses the receive buffer for a path of `rate` and `rtt`: the value of SO_RCVBUF, or of SO_RCVBUFFORCE if permitted, to
-/// set before connecting. `None` keeps the kernel's autotuning, which setting the buffer would disable.
+/// Chooses the receive buffer for a path of `rate` and `rtt`: the value of SO_RCVBUF, or of
+/// SO_RCVBUFFORCE if permitted, to set before connecting. `None` keeps the kernel's autotuning,
+/// which setting the buffer would disable.
 ///
-/// The needed window is 1.5 x BDP; the kernel's limit applies to the buffer. Autotuning is kept if it can reach the
-/// window, because a fixed buffer cannot follow the path, and because SO_RCVBUF without privilege is limited by
-/// `rmem_max`, often far below `tcp_rmem[2]`.
+/// The needed window is 1.5 x BDP; the kernel's limit applies to the buffer. Autotuning is kept if
+/// it can reach the window, because a fixed buffer cannot follow the path, and because SO_RCVBUF
+/// without privilege is limited by `rmem_max`, often far below `tcp_rmem[2]`.
 pub fn recv_buffer(limits: RecvLimits, rate: Rate, rtt: Rtt) -> Option<Bytes> {
     let window = rate.bdp(rtt).get().saturating_mul(SLACK_NUM) / SLACK_DEN;
-    // The kernel advertises half of the buffer as window, and setsockopt(2) doubles the value to allow for that. Since Linux
-    // 6.6 the share follows the measured overhead of packets; one half is the share of `tcp_adv_win_scale = 1` in earlier
-    // kernels, and is still that of small packets.
+    // The kernel advertises half of the buffer as window, and setsockopt(2) doubles the value to
+    // allow for that. Since Linux 6.6 the share follows the measured overhead of packets; one half
+    // is the share of `tcp_adv_win_scale = 1` in earlier kernels, and is still that of small
+    // packets.
     let requested = Bytes::new(window).min(LARGEST_WINDOW);
     let reachable = if limits.may_force { requested } else { requested.min(limits.rmem_max) };
     // The buffer that can be set is at most the requested one, and autotuning reaches as much.
@@ -40,9 +43,9 @@ pub const LARGEST_WINDOW: Bytes = Bytes::gib(1);
 /// The default of `tcp_wmem[2]` in Linux.
 pub const STOCK_TCP_WMEM_MAX: Bytes = Bytes::mib(4);
 
-/// Returns the least and the largest payload in flight on a connection that is limited by a send buffer of
-/// `tcp_wmem[2]`: for the default buffer 1.5 to 4.5 MB, which is the buffer less bookkeeping, plus rounding
-/// (docs/servers.md).
+/// Returns the least and the largest payload in flight on a connection that is limited by a send
+/// buffer of `tcp_wmem[2]`: for the default buffer 1.5 to 4.5 MB, which is the buffer less
+/// bookkeeping, plus rounding (docs/servers.md).
 pub const fn send_buffer_in_flight(tcp_wmem_max: Bytes) -> (Bytes, Bytes) {
     const fn part(tcp_wmem_max: Bytes, of_stock: u64) -> Bytes {
         Bytes::new(tcp_wmem_max.get().saturating_mul(of_stock) / STOCK_TCP_WMEM_MAX.get())
@@ -50,18 +53,20 @@ pub const fn send_buffer_in_flight(tcp_wmem_max: Bytes) -> (Bytes, Bytes) {
     (part(tcp_wmem_max, 1_500_000), part(tcp_wmem_max, 4_500_000))
 }
 
-/// Returns the highest rate that a window permits: one window per RTT, of a receive window or a send buffer.
+/// Returns the highest rate that a window permits: one window per RTT, of a receive window or a
+/// send buffer.
 pub fn window_ceiling(window: Bytes, rtt: Rtt) -> Rate {
     Rate::over(window, rtt.get())
 }
 
-/// Returns the number of bytes that a stream keeps requested but not yet received, so that the server is never idle.
+/// Returns the number of bytes that a stream keeps requested but not yet received, so that the
+/// server is never idle.
 ///
-/// A request sent now is served one `rtt` later, which includes the queueing delay. `rate` is the rate expected at that
-/// time: in slow start twice the measured rate. The result is 1.5 times that BDP; more would lengthen the wait for the
-/// slowest stream at the end. Without a measured rate, it is the BDP of 1.25 Gbit/s (an eighth of 10 Gbit/s), divided
-/// among all `streams`, and on a short path at least 1 to 4 MiB, because requested bytes cannot be fetched by another
-/// stream.
+/// A request sent now is served one `rtt` later, which includes the queueing delay. `rate` is the
+/// rate expected at that time: in slow start twice the measured rate. The result is 1.5 times that
+/// BDP; more would lengthen the wait for the slowest stream at the end. Without a measured rate, it
+/// is the BDP of 1.25 Gbit/s (an eighth of 10 Gbit/s), divided among all `streams`, and on a short
+/// path at least 1 to 4 MiB, because requested bytes cannot be fetched by another stream.
 pub fn ask_ahead(rate: Rate, rtt: Rtt, streams: usize) -> Bytes {
     const UNMEASURED: Rate = Rate::bits_per_sec(1_250_000_000);
     const SPARE: f64 = 1.5;
@@ -83,8 +88,9 @@ pub struct SegmentPlan {
 
 /// Divides an application buffer into segments for `streams` streams.
 ///
-/// A segment is 4 MiB, as in UsadaFox, or smaller so that each stream has two: one is filled from the socket while the
-/// other is written to the file. There are at least two per stream, even if `buffer` is smaller.
+/// A segment is 4 MiB, as in UsadaFox, or smaller so that each stream has two: one is filled from
+/// the socket while the other is written to the file. There are at least two per stream, even if
+/// `buffer` is smaller.
 pub fn segments(buffer: Bytes, streams: usize) -> SegmentPlan {
     const LARGEST_SEGMENT: u64 = 4 << 20;
     const SMALLEST_SEGMENT: u64 = 64 << 10;

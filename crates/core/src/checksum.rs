@@ -51,7 +51,8 @@ const NAMES: [(&str, Algorithm, usize); 12] = [
 ];
 
 impl Algorithm {
-    /// Finds an algorithm by its name, case-insensitive, with or without hyphens ("SHA-256", "sha256").
+    /// Finds an algorithm by its name, case-insensitive, with or without hyphens ("SHA-256",
+    /// "sha256").
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase().replace('-', "");
         NAMES
@@ -113,19 +114,22 @@ impl Checksum {
         hex::decode(&self.hex).unwrap_or_default()
     }
 
-    /// Creates a checksum from a digest's bytes; `None` if their number is not that of the algorithm.
+    /// Creates a checksum from a digest's bytes; `None` if their number is not that of the
+    /// algorithm.
     pub fn new(algorithm: Algorithm, digest: &[u8]) -> Option<Self> {
         (digest.len() == algorithm.name_and_length().1).then(|| Self { algorithm, hex: hex::encode(digest) })
     }
 
-    /// Creates a checksum from hexadecimal digits in either case; `None` if their number is not that of the algorithm.
+    /// Creates a checksum from hexadecimal digits in either case; `None` if their number is not
+    /// that of the algorithm.
     pub fn from_hex(algorithm: Algorithm, hex: &str) -> Option<Self> {
         let whole =
             hex.len() == 2 * algorithm.name_and_length().1 && hex.bytes().all(|b| b.is_ascii_hexdigit());
         whole.then(|| Self { algorithm, hex: hex.to_ascii_lowercase() })
     }
 
-    /// Sorts checksums of one file, the preferred algorithm first, and keeps one for each algorithm.
+    /// Sorts checksums of one file, the preferred algorithm first, and keeps one for each
+    /// algorithm.
     ///
     /// An algorithm with two different checksums is dropped.
     pub fn consistent(mut all: Vec<Self>) -> Vec<Self> {

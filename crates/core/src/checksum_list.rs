@@ -34,9 +34,9 @@ pub enum ChecksumListError {
 
 impl ChecksumList {
     /// Parses the lines of BSD (`SHA256 (NAME) = HEX`) and of coreutils (`HEX  NAME`, `HEX *NAME`, after `\` if the name is
-    /// escaped). The number of digits selects MD5, SHA-1, or SHA-224 to SHA-512; BLAKE3 and BLAKE2b of 128 to 512 bits have
-    /// the length of one of them. The name of the list's `file`, as `B3SUMS`, selects the likeliest. Other lines, such as a
-    /// signature, are ignored.
+    /// escaped). The number of digits selects MD5, SHA-1, or SHA-224 to SHA-512; BLAKE3 and BLAKE2b
+    /// of 128 to 512 bits have the length of one of them. The name of the list's `file`, as
+    /// `B3SUMS`, selects the likeliest. Other lines, such as a signature, are ignored.
     ///
     /// # Errors
     /// [`ChecksumListError::Empty`] if no line is a checksum.
@@ -55,8 +55,9 @@ impl ChecksumList {
         if entries.is_empty() { Err(ChecksumListError::Empty) } else { Ok(Self { entries }) }
     }
 
-    /// Finds the checksums, of which one is that of the file at `path`, by its last path component; the likeliest is the
-    /// first. Of several lines with that name, those with the longest common end of the path count.
+    /// Finds the checksums, of which one is that of the file at `path`, by its last path component;
+    /// the likeliest is the first. Of several lines with that name, those with the longest common
+    /// end of the path count.
     ///
     /// # Errors
     /// [`ChecksumListError::Missing`] and [`ChecksumListError::Ambiguous`].

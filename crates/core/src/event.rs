@@ -1,7 +1,7 @@
 //! The events that a job emits, and their observers.
 //!
-//! `--json`, records and the API share one serialisation, [`JobEvent`]: an object with the event's name in `event`.
-//! Bytes are integers, times are in seconds, rates in bits per second.
+//! `--json`, records and the API share one serialisation, [`JobEvent`]: an object with the event's
+//! name in `event`. Bytes are integers, times are in seconds, rates in bits per second.
 
 mod done;
 mod job;
@@ -105,7 +105,8 @@ pub enum Event {
         #[serde(with = "seconds")]
         ago: Duration,
     },
-    /// A reading of all telemetry, at the requested interval; records are read by a type of their own.
+    /// A reading of all telemetry, at the requested interval; records are read by a type of their
+    /// own.
     #[serde(skip_deserializing)]
     Sample(Box<Sample>),
     /// The last sample has been taken.
@@ -140,7 +141,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns whether events of this kind are frequent and may be dropped if an output is too slow.
+    /// Returns whether events of this kind are frequent and may be dropped if an output is too
+    /// slow.
     pub fn is_frequent(&self) -> bool {
         matches!(
             self,
@@ -153,8 +155,8 @@ impl Event {
     }
 }
 
-/// Observes the events of jobs. Called from the jobs' threads: an implementation must return quickly and must not
-/// block.
+/// Observes the events of jobs. Called from the jobs' threads: an implementation must return
+/// quickly and must not block.
 pub trait Observer: Send + Sync {
     /// Handles `event` of `job`, which happened `at` this time since the job's start.
     fn on(&self, job: &JobTag, at: Duration, event: &Event);
@@ -172,7 +174,8 @@ impl<O: Observer + ?Sized, const N: usize> Observer for [&O; N] {
     }
 }
 
-/// Serialises a path as text; bytes that are not UTF-8 are replaced, because JSON cannot represent them.
+/// Serialises a path as text; bytes that are not UTF-8 are replaced, because JSON cannot represent
+/// them.
 fn lossy_path<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }

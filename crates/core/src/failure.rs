@@ -1,4 +1,5 @@
-//! The kinds of failure, which all errors share; the failure that crosses layers, and whether a retry can help.
+//! The kinds of failure, which all errors share; the failure that crosses layers, and whether a
+//! retry can help.
 
 use std::io;
 use std::time::Duration;
@@ -68,14 +69,16 @@ impl FailureKind {
         }
     }
 
-    /// Returns the kind of a request for a file that an HTTP server or proxy has refused by `status`.
+    /// Returns the kind of a request for a file that an HTTP server or proxy has refused by
+    /// `status`.
     pub const fn of_status(status: u16) -> Self {
         of_status(status).0
     }
 }
 
 impl Retry {
-    /// Returns the retry after a refusal by an HTTP server or proxy, which may state in Retry-After when it answers again.
+    /// Returns the retry after a refusal by an HTTP server or proxy, which may state in Retry-After
+    /// when it answers again.
     pub fn of_status(status: u16, retry_after: Option<Duration>) -> Self {
         match (of_status(status).1, retry_after) {
             (Self::Backoff, Some(wait)) => Self::After(wait),
@@ -131,7 +134,8 @@ pub enum Cause {
 }
 
 impl Failure {
-    /// Creates the failure of a connection, with the retry of its kind; `message` names the operation and the address.
+    /// Creates the failure of a connection, with the retry of its kind; `message` names the
+    /// operation and the address.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, retry: kind.retry(), cause: Cause::Connection, message: message.into() }
     }
@@ -160,7 +164,8 @@ impl Failure {
             && self.retry != Retry::AtOnce
     }
 
-    /// Returns whether a retry can help an operation that no server has answered yet: an unreachable one stays so.
+    /// Returns whether a retry can help an operation that no server has answered yet: an
+    /// unreachable one stays so.
     pub fn first_retry(&self) -> Retry {
         self.retry.unless(self.cause == Cause::Unreachable)
     }

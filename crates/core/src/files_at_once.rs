@@ -1,5 +1,5 @@
-//! Limits the number of concurrent jobs: few for large files, many for small files, whose time is round trips and not
-//! bandwidth.
+//! Limits the number of concurrent jobs: few for large files, many for small files, whose time is
+//! round trips and not bandwidth.
 
 use std::time::Duration;
 
@@ -7,13 +7,15 @@ use crate::units::Bytes;
 
 /// The largest size of a small file, which fits into a window or two of a warm connection.
 const SMALL: Bytes = Bytes::mib(4);
-/// The largest number of concurrent jobs of small files: at an RTT of 100 ms some 300 files a second.
+/// The largest number of concurrent jobs of small files: at an RTT of 100 ms some 300 files a
+/// second.
 const MAX_SMALL_FILES: usize = 32;
 /// A job of unknown size that runs longer than this counts as one of a large file.
 const LONG: Duration = Duration::from_secs(2);
 
-/// Admits the jobs of one command. A file has a weight, by its size, from that of a small file, 1, to that of a large one, of
-/// which `parallel` fill the limit. All times are durations since one fixed moment.
+/// Admits the jobs of one command. A file has a weight, by its size, from that of a small file, 1,
+/// to that of a large one, of which `parallel` fill the limit. All times are durations since one
+/// fixed moment.
 #[derive(Debug)]
 pub struct JobAdmission {
     parallel: usize,

@@ -1,5 +1,5 @@
-//! Happy Eyeballs (RFC 8305): the order and the times of connection attempts, so that an unreachable address costs 250
-//! ms.
+//! Happy Eyeballs (RFC 8305): the order and the times of connection attempts, so that an
+//! unreachable address costs 250 ms.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,7 +13,8 @@ pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 pub enum RaceStep {
     /// Start an attempt at this address, then call [`ConnectionRace::step`] again.
     Start(SocketAddr),
-    /// Wait for an attempt to end, until this time at most, then call [`ConnectionRace::step`] again.
+    /// Wait for an attempt to end, until this time at most, then call [`ConnectionRace::step`]
+    /// again.
     WaitUntil(Instant),
     /// Every address has been tried: wait for the attempts in progress.
     AllStarted,
@@ -50,7 +51,8 @@ impl ConnectionRace {
     }
 }
 
-/// Alternates between address families, the family of the first address first (RFC 8305, section 4).
+/// Alternates between address families, the family of the first address first (RFC 8305, section
+/// 4).
 fn interleave(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let Some(first) = addresses.first() else { return Vec::new() };
     let (leading, other): (Vec<SocketAddr>, Vec<SocketAddr>) =

@@ -9,13 +9,15 @@ use crate::proto::http::{ETag, Validator};
 
 /// Evidence that two answers hold bytes of one state of a file. The size is compared separately.
 ///
-/// Bytes of several answers are combined only if their identities are equal. Serialised as `{"kind": .., "value": ..}`.
+/// Bytes of several answers are combined only if their identities are equal. Serialised as
+/// `{"kind": .., "value": ..}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Text", into = "Text")]
 pub enum Identity {
     /// A strong entity tag (RFC 9110, section 8.8.3).
     ETag(ETag),
-    /// An HTTP date that is a strong validator by RFC 9110, section 8.8.2.2, exactly as the server sent it.
+    /// An HTTP date that is a strong validator by RFC 9110, section 8.8.2.2, exactly as the server
+    /// sent it.
     LastModified(String),
     /// The modification time of a file on an FTP server (RFC 3659, sections 3 and 7.5.3).
     ModificationTime(String),

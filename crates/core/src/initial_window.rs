@@ -1,5 +1,5 @@
-//! The option `--initial-window off|auto|SEGMENTS`: the initial congestion window for clients whose path was measured
-//! before.
+//! The option `--initial-window off|auto|SEGMENTS`: the initial congestion window for clients whose
+//! path was measured before.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! Longhaul's pure logic: no I/O, no clock, no threads.
 //!
-//! Every function depends only on its arguments; the current time is an argument `now`. The code therefore runs
-//! unchanged in a transfer, in the lab and in simulated time.
+//! Every function depends only on its arguments; the current time is an argument `now`. The code
+//! therefore runs unchanged in a transfer, in the lab and in simulated time.
 //!
 //! ```
 //! use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -12,8 +12,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`schedule`] leases ranges of a file to workers; [`tune`] holds the controllers; [`proto`] parses and writes protocols;
-//! [`event`] holds the events of a job; [`failure`] classifies errors; [`identity`] identifies the states of a file.
+//! [`schedule`] leases ranges of a file to workers; [`tune`] holds the controllers; [`proto`]
+//! parses and writes protocols; [`event`] holds the events of a job; [`failure`] classifies errors;
+//! [`identity`] identifies the states of a file.
 
 #![forbid(unsafe_code)]
 

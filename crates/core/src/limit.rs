@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate};
 
-/// Spaces reads so that their mean rate stays at the limit; the closing receive window slows the sender.
+/// Spaces reads so that their mean rate stays at the limit; the closing receive window slows the
+/// sender.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     rate: Rate,
@@ -13,7 +14,8 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// The largest credit earned while idle: enough for the scheduler's delays, too little for a burst.
+    /// The largest credit earned while idle: enough for the scheduler's delays, too little for a
+    /// burst.
     const CREDIT: Duration = Duration::from_millis(20);
 
     /// Creates a limiter for `rate`.
@@ -26,8 +28,8 @@ impl Limiter {
         self.rate
     }
 
-    /// Changes the limit at `now`. What was read ahead of the former one is waited for, and for no longer than before: a much
-    /// lower limit must not stall the next read.
+    /// Changes the limit at `now`. What was read ahead of the former one is waited for, and for no
+    /// longer than before: a much lower limit must not stall the next read.
     pub fn set_rate(&mut self, rate: Rate, now: Duration) {
         if rate != self.rate && self.clear_at > now {
             let ahead = self.rate.bytes_in(self.clear_at - now);
@@ -36,7 +38,8 @@ impl Limiter {
         self.rate = rate;
     }
 
-    /// Accounts for `bytes` read at `now` (since a fixed moment); returns the time to wait before the next read.
+    /// Accounts for `bytes` read at `now` (since a fixed moment); returns the time to wait before
+    /// the next read.
     pub fn read(&mut self, bytes: Bytes, now: Duration) -> Duration {
         let from = self.clear_at.max(now.saturating_sub(Self::CREDIT));
         self.clear_at = from.saturating_add(self.rate.time_for(bytes));

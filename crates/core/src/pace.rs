@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::tune::pace::HeldRate;
 use crate::units::{Rate, Rtt};
 
-/// The header field in which a client requests a pace, and a server reports the pace in force (docs/uploads.md).
+/// The header field in which a client requests a pace, and a server reports the pace in force
+/// (docs/uploads.md).
 pub const PACE_HEADER: &str = "Longhaul-Pace";
 
 /// The pacing of a sender.
@@ -76,7 +77,8 @@ pub struct PaceRequest {
 }
 
 impl PaceRequest {
-    /// Returns the field's value, such as `auto;held=930000000;rtt=0.2`: bits per second, and seconds.
+    /// Returns the field's value, such as `auto;held=930000000;rtt=0.2`: bits per second, and
+    /// seconds.
     pub fn header(&self) -> String {
         let pace = self.pace.header();
         match self.known {

@@ -1,7 +1,7 @@
 //! Plans the queue of transfers: which transfers may run, which wait, and until when.
 //!
-//! Wall clocks jump, when they are set and at changes of daylight saving time. No function here stores a time of day;
-//! each call depends only on the time passed to it.
+//! Wall clocks jump, when they are set and at changes of daylight saving time. No function here
+//! stores a time of day; each call depends only on the time passed to it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -176,7 +176,8 @@ pub struct Active {
     pub priority: i64,
     /// The position among transfers of equal priority; the lowest runs first.
     pub position: i64,
-    /// Whether the transfer was requested to stop but has not ended, so that it still counts as running.
+    /// Whether the transfer was requested to stop but has not ended, so that it still counts as
+    /// running.
     pub stopping: bool,
 }
 
@@ -198,14 +199,16 @@ pub fn plan(concurrent: usize, active: &[Active]) -> Plan {
     Plan { start, stop: running[..surplus].iter().map(|active| active.id).collect() }
 }
 
-/// Returns the time before retry number `attempt`, from 0: 5 s, tripled for each further retry, at most 10 minutes.
+/// Returns the time before retry number `attempt`, from 0: 5 s, tripled for each further retry, at
+/// most 10 minutes.
 pub fn retry_delay(attempt: u32) -> Duration {
     FIRST_RETRY.saturating_mul(3_u32.saturating_pow(attempt)).min(LONGEST_RETRY)
 }
 
 /// Returns whether a retry planned for `retry_at` is due at `now`, both in seconds since 1970.
 ///
-/// A retry further in the future than the longest delay was planned before the clock was set back, and is due.
+/// A retry further in the future than the longest delay was planned before the clock was set back,
+/// and is due.
 pub fn is_retry_due(retry_at: i64, now: i64) -> bool {
     retry_at <= now || retry_at.saturating_sub(now) > LONGEST_RETRY.as_secs().cast_signed()
 }

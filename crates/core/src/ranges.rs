@@ -49,7 +49,8 @@ impl ByteRange {
         self.start.max(other.start) < self.end.min(other.end)
     }
 
-    /// Splits the range into the part before the first multiple of `align`, the aligned middle, and the rest.
+    /// Splits the range into the part before the first multiple of `align`, the aligned middle, and
+    /// the rest.
     ///
     /// Direct I/O is possible only for the middle. `align` must be a power of two.
     pub fn split_aligned(self, align: Bytes) -> [Self; 3] {
@@ -199,7 +200,8 @@ mod tests {
     }
 
     proptest! {
-        /// The set agrees with a sorted list of offsets; its ranges are sorted, separate and not empty.
+        /// The set agrees with a sorted list of offsets; its ranges are sorted, separate and not
+        /// empty.
         #[test]
         fn insertion_and_removal_agree_with_a_plain_set(
             changes in proptest::collection::vec((range(), proptest::bool::weighted(0.75)), 0..40),

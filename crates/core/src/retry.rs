@@ -43,8 +43,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The bytes that a connection must receive to reset the count of failures; a few bytes do not, so that a server
-    /// that closes after every few bytes is not retried forever.
+    /// The bytes that a connection must receive to reset the count of failures; a few bytes do not,
+    /// so that a server that closes after every few bytes is not retried forever.
     pub const PROGRESS: Bytes = Bytes::kib(64);
 
     const FIRST: Duration = Duration::from_millis(250);
@@ -68,11 +68,13 @@ impl Backoff {
         self.failures < self.most && retry_after.is_none_or(|wait| wait <= Self::LONGEST_ASKED)
     }
 
-    /// Accounts for a failure; returns the delay before the retry, or `None` after the last allowed failure.
+    /// Accounts for a failure; returns the delay before the retry, or `None` after the last allowed
+    /// failure.
     ///
-    /// Delays double from 250 ms to 30 s. `jitter` in `0.0..1.0` spreads each over half to all of its length, so that
-    /// many clients do not retry at the same time. A longer Retry-After of the server is obeyed; if it exceeds ten
-    /// minutes, the stream ends, because the user or a script can retry later.
+    /// Delays double from 250 ms to 30 s. `jitter` in `0.0..1.0` spreads each over half to all of
+    /// its length, so that many clients do not retry at the same time. A longer Retry-After of the
+    /// server is obeyed; if it exceeds ten minutes, the stream ends, because the user or a script
+    /// can retry later.
     pub fn failed(&mut self, retry_after: Option<Duration>, jitter: f64) -> Option<Duration> {
         if !self.permits(retry_after) {
             return None;

@@ -1,7 +1,7 @@
 //! The kernel's state of a TCP connection: `struct tcp_info`, with the kernel's field names.
 //!
-//! New kernel releases append fields to the structure. A reading therefore stores the bytes from the kernel and their
-//! number, and a field is present only if the kernel wrote all of it.
+//! New kernel releases append fields to the structure. A reading therefore stores the bytes from
+//! the kernel and their number, and a field is present only if the kernel wrote all of it.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ struct Field {
     name: &'static str,
     offset: usize,
     size: usize,
-    /// Shift and width of a bit field, in bits. The layout is that of little-endian machines (x86-64, aarch64).
+    /// Shift and width of a bit field, in bits. The layout is that of little-endian machines
+    /// (x86-64, aarch64).
     bits: Option<(u32, u32)>,
 }
 
@@ -56,8 +57,8 @@ macro_rules! layout {
     (@bits $shift:literal, $width:literal) => { Some(($shift, $width)) };
 }
 
-// `struct tcp_info` of Linux 6.18, from its UAPI header linux/tcp.h. The next four bytes (accurate ECN's state) are
-// omitted, because their layout has changed since.
+// `struct tcp_info` of Linux 6.18, from its UAPI header linux/tcp.h. The next four bytes (accurate
+// ECN's state) are omitted, because their layout has changed since.
 layout! {
     /// State of the connection (1 is ESTABLISHED).
     tcpi_state: u8 @ 0,
@@ -121,7 +122,8 @@ layout! {
     tcpi_advmss: u32 @ 84,
     /// Reordering considered normal, in segments.
     tcpi_reordering: u32 @ 88,
-    /// The receiver's estimate of the round-trip time, including queueing of the data, in microseconds.
+    /// The receiver's estimate of the round-trip time, including queueing of the data, in
+    /// microseconds.
     tcpi_rcv_rtt: u32 @ 92,
     /// Target of receive autotuning, in bytes.
     tcpi_rcv_space: u32 @ 96,
@@ -198,7 +200,8 @@ layout! {
 }
 
 impl TcpInfo {
-    /// Creates a reading from the kernel's bytes, which may be fewer (older kernel) or more (newer kernel) than `SIZE`.
+    /// Creates a reading from the kernel's bytes, which may be fewer (older kernel) or more (newer
+    /// kernel) than `SIZE`.
     pub fn from_bytes(given: &[u8]) -> Self {
         let filled = given.len().min(SIZE);
         let mut bytes = [0; SIZE];
@@ -230,23 +233,25 @@ impl TcpInfo {
         microseconds(self.tcpi_rtt())
     }
 
-    /// The receiver's estimate of the round-trip time, including queueing of the data (`tcpi_rcv_rtt`); `None` without
-    /// timestamps, where it is the time in which a window of data arrives, however slow the sender is.
+    /// The receiver's estimate of the round-trip time, including queueing of the data
+    /// (`tcpi_rcv_rtt`); `None` without timestamps, where it is the time in which a window of data
+    /// arrives, however slow the sender is.
     pub fn rcv_rtt(&self) -> Option<Rtt> {
         const TIMESTAMPS: u64 = 1;
         let has_timestamps = self.tcpi_options().is_some_and(|options| options & TIMESTAMPS != 0);
         microseconds(self.tcpi_rcv_rtt().filter(|_| has_timestamps))
     }
 
-    /// Least round-trip time (`tcpi_min_rtt`); `None` before the first measurement, when all bits are set.
+    /// Least round-trip time (`tcpi_min_rtt`); `None` before the first measurement, when all bits
+    /// are set.
     pub fn min_rtt(&self) -> Option<Rtt> {
         microseconds(self.tcpi_min_rtt().filter(|us| *us != u64::from(u32::MAX)))
     }
 
     /// The receive window last advertised: RWIN (`tcpi_rcv_wnd`, Linux 6.2).
     ///
-    /// A segment's window field has 16 bits, shifted by the scale in the SYN (RFC 7323, section 2.2). The kernel
-    /// reports the window that it would advertise without this limit.
+    /// A segment's window field has 16 bits, shifted by the scale in the SYN (RFC 7323, section
+    /// 2.2). The kernel reports the window that it would advertise without this limit.
     pub fn rcv_wnd(&self) -> Option<Bytes> {
         let largest = 65_535 << self.tcpi_rcv_wscale()?;
         self.tcpi_rcv_wnd().map(|window| Bytes::new(window.min(largest)))
@@ -262,7 +267,8 @@ impl TcpInfo {
         self.tcpi_pacing_rate().filter(|rate| *rate != u64::MAX && *rate > 0).map(Rate::bytes_per_sec)
     }
 
-    /// The latest measured delivery rate to the peer (`tcpi_delivery_rate`); `None` before the first.
+    /// The latest measured delivery rate to the peer (`tcpi_delivery_rate`); `None` before the
+    /// first.
     pub fn delivery_rate(&self) -> Option<Rate> {
         self.tcpi_delivery_rate().filter(|rate| *rate > 0).map(Rate::bytes_per_sec)
     }

@@ -13,13 +13,16 @@ pub use counters::{Counters, SenderTimes};
 
 /// One reading of all telemetry.
 ///
-/// `T` is the kernel's report of a connection: all of it in a measurement, a part of it when a long record is read.
+/// `T` is the kernel's report of a connection: all of it in a measurement, a part of it when a long
+/// record is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample<T = TcpInfo> {
-    /// The duration of the reading: the sockets were read within this time before the event; `None` in old records.
+    /// The duration of the reading: the sockets were read within this time before the event; `None`
+    /// in old records.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds::optional")]
     pub took: Option<Duration>,
-    /// Bytes of files transferred so far: read from sockets in a download, acknowledged by the peer in an upload.
+    /// Bytes of files transferred so far: read from sockets in a download, acknowledged by the peer
+    /// in an upload.
     pub moved: Bytes,
     /// The totals of all connections.
     pub sockets: Sockets,
@@ -151,8 +154,8 @@ pub struct Sockets {
     /// Connections opened without window scaling (`tcpi_options`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unscaled: usize,
-    /// Segments that the peers have received beyond a gap, summed (`tcpi_sacked`): while there are any, every
-    /// acknowledgement is a duplicate.
+    /// Segments that the peers have received beyond a gap, summed (`tcpi_sacked`): while there are
+    /// any, every acknowledgement is a duplicate.
     #[serde(default)]
     pub sacked: u64,
     /// Cumulative counters, closed connections included.
@@ -182,7 +185,8 @@ pub struct PathTimes {
     /// Smoothed RTT, the mean (`tcpi_rtt`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Rtt>,
-    /// The receiver's estimate of the RTT, including queueing of the data; the mean (`tcpi_rcv_rtt`).
+    /// The receiver's estimate of the RTT, including queueing of the data; the mean
+    /// (`tcpi_rcv_rtt`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_rtt: Option<Rtt>,
     /// The time since data arrived (`tcpi_last_data_recv`): the lower median of the connections.
@@ -203,7 +207,8 @@ pub struct SenderRates {
     /// Delivery rates (`tcpi_delivery_rate`).
     #[serde(skip_serializing_if = "Option::is_none", rename = "delivery_bps")]
     pub delivery: Option<Rate>,
-    /// Connections whose send buffer was empty when the delivery rate was measured (`tcpi_delivery_rate_app_limited`).
+    /// Connections whose send buffer was empty when the delivery rate was measured
+    /// (`tcpi_delivery_rate_app_limited`).
     #[serde(skip_serializing_if = "is_zero")]
     pub app_limited: usize,
 }

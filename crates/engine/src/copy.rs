@@ -1,7 +1,8 @@
 //! Copies a local file: as a fetch does it, without a network.
 //!
-//! The kernel copies (`copy_file_range`): within a file system that shares blocks, or on a file server that copies by itself,
-//! no byte passes through this host. Where it cannot, the bytes are read and written.
+//! The kernel copies (`copy_file_range`): within a file system that shares blocks, or on a file
+//! server that copies by itself, no byte passes through this host. Where it cannot, the bytes are
+//! read and written.
 
 use std::cell::Cell;
 use std::io;
@@ -27,7 +28,8 @@ use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::transfer::error::TransferError;
 
-/// The most bytes that the kernel copies at once: a fifth of a second at 100 MB/s, after which a cancellation is seen.
+/// The most bytes that the kernel copies at once: a fifth of a second at 100 MB/s, after which a
+/// cancellation is seen.
 const MAX_STEP: usize = 16 << 20;
 /// The buffer where bytes are read and written.
 const BUFFER: usize = 1 << 20;
@@ -43,7 +45,8 @@ pub struct CopyRequest<'a> {
     pub source: &'a SourceFile,
     /// The directory that the destination cannot leave.
     pub root: Arc<Directory>,
-    /// The destination below `root`. One copy at a time has a name: late bytes of another one would not be those of this file.
+    /// The destination below `root`. One copy at a time has a name: late bytes of another one would
+    /// not be those of this file.
     pub path: PathBuf,
     /// The rate limit, shared with other transfers.
     pub limit: Option<RateLimit>,
@@ -153,7 +156,8 @@ impl Copying<'_> {
             match copy_file_range(source.file(), Some(&mut from), target, Some(&mut to), step) {
                 Ok(copied) if copied > 0 => return Ok(copied as u64),
                 Err(Errno::INTR) => return Ok(0),
-                // Other file systems, a kernel that cannot, or an error that reading or writing explains.
+                // Other file systems, a kernel that cannot, or an error that reading or writing
+                // explains.
                 _ => buffer.resize(BUFFER, 0),
             }
         }

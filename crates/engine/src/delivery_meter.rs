@@ -63,7 +63,8 @@ impl ByteCount {
 }
 
 impl DeliveryMeter {
-    /// Starts counting for a connection with this RTT; `hold` keeps its receive window near the BDP.
+    /// Starts counting for a connection with this RTT; `hold` keeps its receive window near the
+    /// BDP.
     pub fn new(rtt: Rtt, hold: bool, now: Instant) -> Self {
         Self {
             total: Bytes::ZERO,
@@ -115,8 +116,8 @@ impl DeliveryMeter {
         }
     }
 
-    /// Notes a pause after which `waiting` bytes were read or lie in the socket. It is the reader's if they are what
-    /// arrives in that time.
+    /// Notes a pause after which `waiting` bytes were read or lie in the socket. It is the reader's
+    /// if they are what arrives in that time.
     fn note_pause(&mut self, pause: Duration, waiting: Bytes) {
         if waiting * 2 < self.rate.bytes_in(pause) {
             self.window.pause = pause;
@@ -149,7 +150,8 @@ impl DeliveryMeter {
         self.arrived += time;
     }
 
-    /// Returns whether the connection has stalled: less than 1 KiB arrived during the last `patience`.
+    /// Returns whether the connection has stalled: less than 1 KiB arrived during the last
+    /// `patience`.
     pub fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
         self.stall.has_stalled(patience, now)
     }

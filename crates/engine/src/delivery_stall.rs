@@ -1,4 +1,5 @@
-//! The rule by which a connection that delivers has stalled: less than [`MIN_DELIVERY`] within the stall timeout.
+//! The rule by which a connection that delivers has stalled: less than [`MIN_DELIVERY`] within the
+//! stall timeout.
 
 use std::time::{Duration, Instant};
 

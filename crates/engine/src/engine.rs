@@ -75,9 +75,10 @@ impl Engine {
         job::hold_early(&self.shared, job)
     }
 
-    /// Requests one byte of a file; returns whether ranges of it that several answers hold may be combined: whether its
-    /// server answers ranges, and proves them to be of one state of a file of this size; and the digest that it states. The
-    /// client's logins are for the server of `logins_for` only.
+    /// Requests one byte of a file; returns whether ranges of it that several answers hold may be
+    /// combined: whether its server answers ranges, and proves them to be of one state of a file of
+    /// this size; and the digest that it states. The client's logins are for the server of
+    /// `logins_for` only.
     ///
     /// # Errors
     /// [`Failure`] after the user's number of retries.
@@ -107,8 +108,9 @@ impl Engine {
         &self.shared.sessions
     }
 
-    /// Runs `task` for each of `jobs` in order, as many concurrently as `admission` allows for files of the size `size_of`, `None`
-    /// if unknown. `jobs` may return `None` for now: its `next` is called again when a job has ended.
+    /// Runs `task` for each of `jobs` in order, as many concurrently as `admission` allows for
+    /// files of the size `size_of`, `None` if unknown. `jobs` may return `None` for now: its `next`
+    /// is called again when a job has ended.
     ///
     /// `task` runs its job by [`run`](Self::run) and returns the size of the file, or `None` if the
     /// job failed. No further task starts once `cancel` is set. Returns whether every task was

@@ -72,8 +72,8 @@ impl CountedThread {
     }
 }
 
-/// Reads a thread's schedstat: nanoseconds on a core, nanoseconds of waiting for one, and a count (Linux,
-/// Documentation/scheduler/sched-stats.rst).
+/// Reads a thread's schedstat: nanoseconds on a core, nanoseconds of waiting for one, and a count
+/// (Linux, Documentation/scheduler/sched-stats.rst).
 fn core_times(schedstat: &[u8]) -> Option<CoreTimes> {
     let mut numbers = std::str::from_utf8(schedstat).ok()?.split_ascii_whitespace().map(str::parse::<u64>);
     let (ran, starved) = (numbers.next()?.ok()?, numbers.next()?.ok()?);

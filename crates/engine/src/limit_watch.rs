@@ -14,7 +14,8 @@ use longhaul_sys::{host, sockopt};
 use crate::job_cpu::CoreTimes;
 use crate::transfer::Waits;
 
-/// The interval of observation: out of step with peers that send or read by a timer of a twentieth or a tenth of a second.
+/// The interval of observation: out of step with peers that send or read by a timer of a twentieth
+/// or a tenth of a second.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(103);
 
 /// The limits of a transfer over time.
@@ -29,7 +30,8 @@ pub(crate) struct LimitWatch {
 }
 
 impl LimitWatch {
-    /// Starts with the transfer, observed at end `end`; `pace` is what its sender paces itself to: the peer, or this host.
+    /// Starts with the transfer, observed at end `end`; `pace` is what its sender paces itself to:
+    /// the peer, or this host.
     pub(crate) fn new(end: End, pace: Option<SenderPace>) -> Self {
         let attribution = Attribution::new(end).with_pace(pace);
         Self { end, attribution, last: None, began: false, busiest: CoreTimes::default() }
@@ -99,7 +101,8 @@ impl LimitWatch {
         }
     }
 
-    /// Returns the limit that held the transfer back; `known` has the user's settings and the path's rate. The host's limits are read.
+    /// Returns the limit that held the transfer back; `known` has the user's settings and the
+    /// path's rate. The host's limits are read.
     pub(crate) fn finding(&self, known: KnownLimits) -> Finding {
         self.attribution.finding(&KnownLimits {
             tcp_rmem_max: host::tcp_rmem_max(),

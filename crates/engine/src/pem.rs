@@ -26,7 +26,8 @@ pub fn read_private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// Returns whether a text in PEM holds an encrypted key: PKCS #8, or as OpenSSL wrote before (RFC 1421, section 4.6.1.1).
+/// Returns whether a text in PEM holds an encrypted key: PKCS #8, or as OpenSSL wrote before (RFC
+/// 1421, section 4.6.1.1).
 pub(crate) fn is_encrypted_key(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")

@@ -1,4 +1,5 @@
-//! Steps that wait for a file system: one that hangs cannot be interrupted, but is visible to other threads.
+//! Steps that wait for a file system: one that hangs cannot be interrupted, but is visible to other
+//! threads.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 use longhaul_core::units::{Bytes, Rate};
 use parking_lot::Mutex;
 
-/// The lowest rate at which a working file system stores the cached bytes of one file; a slower one counts as hung. 4 MB/s is the
-/// share of one of ten files on a disk of 40 MB/s.
+/// The lowest rate at which a working file system stores the cached bytes of one file; a slower one
+/// counts as hung. 4 MB/s is the share of one of ten files on a disk of 40 MB/s.
 const MIN_SYNC_RATE: Rate = Rate::bits_per_sec(32_000_000);
 
 /// Shows for how long steps on file systems have not ended.
@@ -28,7 +29,8 @@ impl PendingSteps {
         step()
     }
 
-    /// Executes a step that stores at most `size` bytes of the file at `path`; the time for these does not count.
+    /// Executes a step that stores at most `size` bytes of the file at `path`; the time for these
+    /// does not count.
     pub fn during_sync<T>(&self, path: &Path, size: Bytes, step: impl FnOnce() -> T) -> T {
         let _step = self.begin_at(path, Instant::now() + MIN_SYNC_RATE.time_for(size));
         step()

@@ -33,7 +33,8 @@ pub(crate) struct Retries<'a> {
 }
 
 impl Retries<'_> {
-    /// Repeats an operation until it succeeds, or no retry can help, which `classify` says of its error. Both share `context`.
+    /// Repeats an operation until it succeeds, or no retry can help, which `classify` says of its
+    /// error. Both share `context`.
     ///
     /// # Errors
     /// The last error, or that of a cancellation.

@@ -41,7 +41,8 @@ pub fn sample(
         if ended {
             break;
         }
-        // Counted from the previous due time, so that the interval does not drift; missed samples are skipped.
+        // Counted from the previous due time, so that the interval does not drift; missed samples
+        // are skipped.
         let so_far = host::thread_cpu_time();
         cost = (cost * 7 + (so_far - std::mem::replace(&mut spent, so_far))) / 8;
         due = (due + interval.after(cost)).max(Instant::now());

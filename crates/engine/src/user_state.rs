@@ -17,7 +17,8 @@ pub fn path_memory() -> Option<PathBuf> {
 }
 
 fn directory_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // The specification requires that relative paths are ignored. HOME=/dev/null, as of services, is no home.
+    // The specification requires that relative paths are ignored. HOME=/dev/null, as of services,
+    // is no home.
     let is_usable = |path: &PathBuf| path.is_absolute() && (path.is_dir() || !path.exists());
     let absolute = |name| variable(name).map(PathBuf::from).filter(is_usable);
     let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;

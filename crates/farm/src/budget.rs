@@ -1,7 +1,8 @@
 //! The limits of a whole farm, shared out between its workers.
 //!
-//! No server divides a limit. Each worker announces in its heartbeat what it has of each limit and what it needs, for each
-//! host; every worker computes the same shares from the same announcements, and applies its own.
+//! No server divides a limit. Each worker announces in its heartbeat what it has of each limit and
+//! what it needs, for each host; every worker computes the same shares from the same announcements,
+//! and applies its own.
 //!
 //! ```text
 //!  needs of all --max-min fair--> targets: a lower one is taken at once,
@@ -10,15 +11,19 @@
 //!
 //! # Invariants
 //!
-//! - The announced shares add up to at most the limit, once every worker has read the last announcement of each other one
-//!   and has announced its own: what is free is divided between those that want more of it.
-//! - A worker that begins to receive from a host reads the announcements of that moment. It takes half of what is free, so that
-//!   others that begin within the same beat find something, at most the limit divided by the number of workers, and of that never
-//!   less than 100 kbit/s and one connection. Workers that begin at the same moment do not see each other's announcement; each may
-//!   exceed the limit by that part of it, until its next beat.
-//! - Of a rate, what a use does not need is given to others: each use gets what it needs, or as much as any other one. The
-//!   connections to a host are divided equally, as the number that a file needs changes faster than beats follow.
-//! - A live worker of another version, which announces no uses, has of the limit of all what it receives.
+//! - The announced shares add up to at most the limit, once every worker has read the last
+//!   announcement of each other one and has announced its own: what is free is divided between
+//!   those that want more of it.
+//! - A worker that begins to receive from a host reads the announcements of that moment. It takes
+//!   half of what is free, so that others that begin within the same beat find something, at most
+//!   the limit divided by the number of workers, and of that never less than 100 kbit/s and one
+//!   connection. Workers that begin at the same moment do not see each other's announcement; each
+//!   may exceed the limit by that part of it, until its next beat.
+//! - Of a rate, what a use does not need is given to others: each use gets what it needs, or as
+//!   much as any other one. The connections to a host are divided equally, as the number that a
+//!   file needs changes faster than beats follow.
+//! - A live worker of another version, which announces no uses, has of the limit of all what it
+//!   receives.
 //! - The share of a worker that is lost is free when its lease expires.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,8 +51,8 @@ const LIMITS: &str = "limits.json";
 const MAX_LIMITS: Bytes = Bytes::kib(256);
 /// A use that has this part of its share is held back by it: the rest is lost between files.
 const HELD: f64 = 0.85;
-/// What a use needs that is not held back, in terms of its rate: more than 1 / [`HELD`], so that the same rate does not look
-/// held back by the smaller share, and a larger one does.
+/// What a use needs that is not held back, in terms of its rate: more than 1 / [`HELD`], so that
+/// the same rate does not look held back by the smaller share, and a larger one does.
 const HEADROOM: f64 = 1.3;
 
 /// The limits of all workers of a plan together.
@@ -145,8 +150,8 @@ pub struct HostUse {
     pub connections: Portion,
 }
 
-/// Sets the next shares of `own` uses, as announced last, so that all workers compute the same; `others` has a list for each
-/// other live worker.
+/// Sets the next shares of `own` uses, as announced last, so that all workers compute the same;
+/// `others` has a list for each other live worker.
 pub fn share_out(limits: &FarmLimits, own: &mut [HostUse], others: &[Vec<HostUse>]) {
     let workers = others.len() as u64 + 1;
     let uses = || own.iter().chain(others.iter().flatten());
@@ -219,7 +224,8 @@ impl Bounds<'_> {
         demands.iter().zip(&targets).map(next).collect()
     }
 
-    /// Returns the fair shares: what each use needs, and an equal part of the rest, so that a use may grow.
+    /// Returns the fair shares: what each use needs, and an equal part of the rest, so that a use
+    /// may grow.
     fn targets(&self, demands: &[Demand<'_>]) -> Vec<u64> {
         let needs: Vec<(&str, u64)> = (demands.iter())
             .map(|demand| (demand.host, demand.portion.need.unwrap_or(u64::MAX).max(self.least)))

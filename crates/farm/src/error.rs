@@ -94,7 +94,8 @@ impl FarmError {
         move |source| Self::Io { operation, path: path.to_owned(), source }
     }
 
-    /// Returns whether no host can use the name: it is too long, it is a directory, or a directory of its path is a file.
+    /// Returns whether no host can use the name: it is too long, it is a directory, or a directory
+    /// of its path is a file.
     pub(crate) fn is_of_name(&self) -> bool {
         use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory};
         matches!(self, Self::Io { source, .. } if [InvalidFilename, IsADirectory, NotADirectory].contains(&source.kind()))

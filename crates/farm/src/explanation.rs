@@ -1,8 +1,9 @@
 //! What holds a farm back, and what one more host would bring.
 //!
-//! Each unit's end says what limited it, how many hosts worked at that time, and how fast all of them were. What a single
-//! host has for itself, one more host has as well; what all share is not doubled. Which of both a path is cannot be seen
-//! from one number of hosts: then the answer is unknown, unless the plan was worked on by fewer hosts before.
+//! Each unit's end says what limited it, how many hosts worked at that time, and how fast all of
+//! them were. What a single host has for itself, one more host has as well; what all share is not
+//! doubled. Which of both a path is cannot be seen from one number of hosts: then the answer is
+//! unknown, unless the plan was worked on by fewer hosts before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -92,7 +93,8 @@ pub struct FarmRate {
 #[derive(Debug, Default)]
 pub struct Evidence {
     recent: HashMap<String, VecDeque<(HeldBy, Duration)>>,
-    /// The units that ended while so many hosts worked, and the sum of the rates of all hosts, in bits per second.
+    /// The units that ended while so many hosts worked, and the sum of the rates of all hosts, in
+    /// bits per second.
     by_hosts: BTreeMap<u32, (u32, u64)>,
 }
 
@@ -155,8 +157,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Explains the farm of `hosts`; `rates` has those of numbers of hosts, and `is_capped` says that the connections to a
-    /// server are all in use.
+    /// Explains the farm of `hosts`; `rates` has those of numbers of hosts, and `is_capped` says
+    /// that the connections to a server are all in use.
     pub fn of(hosts: &[HostState], rates: &BTreeMap<u32, Rate>, is_capped: bool) -> Self {
         let limited_by = most_common(hosts);
         let count = hosts.len() as u32;

@@ -1,4 +1,5 @@
-//! The hosts that work on a plan, as a worker sees them at its beats, and when their rates belong together.
+//! The hosts that work on a plan, as a worker sees them at its beats, and when their rates belong
+//! together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,8 @@ use longhaul_core::units::Rate;
 use crate::explanation::FarmRate;
 use crate::store::OtherWorker;
 
-/// The beats from which on no rate covers a time before: that of another worker is up to two intervals old.
+/// The beats from which on no rate covers a time before: that of another worker is up to two
+/// intervals old.
 const MIN_STEADY_BEATS: u32 = 3;
 /// The beats for which a worker may be silent, as its beats come between those of this one.
 const MAX_SILENT_BEATS: u32 = 1;
@@ -48,7 +50,8 @@ impl FarmView {
         self.others = now;
     }
 
-    /// Returns the rate of all, with this worker's own; `None` if a part of it is of other hosts, or of none.
+    /// Returns the rate of all, with this worker's own; `None` if a part of it is of other hosts,
+    /// or of none.
     pub(crate) fn rate_with(&self, own: Rate) -> Option<FarmRate> {
         let is_measured = self.steady >= MIN_STEADY_BEATS;
         is_measured.then(|| FarmRate { hosts: self.hosts, rate: self.rate + own })

@@ -15,7 +15,8 @@ use crate::error::FarmError;
 use crate::target_directory::Target;
 use crate::unit::PlannedFile;
 
-/// Returns the digest of a file of the target; of one that is uploaded, that of its source. `None` if cancelled.
+/// Returns the digest of a file of the target; of one that is uploaded, that of its source. `None`
+/// if cancelled.
 ///
 /// # Errors
 /// The file cannot be read, or a source has changed.
@@ -61,7 +62,8 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Returns the digest of the file at a path, `None` if cancelled; `count` receives the bytes that are read.
+/// Returns the digest of the file at a path, `None` if cancelled; `count` receives the bytes that
+/// are read.
 fn digest_at(
     path: &Path,
     algorithm: Algorithm,

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The failed units, possibly by the host's fault, after which a worker that has received no file retires. More would use up
-/// the attempts of units that other hosts can fetch.
+/// The failed units, possibly by the host's fault, after which a worker that has received no file
+/// retires. More would use up the attempts of units that other hosts can fetch.
 const MAX_REFUSED_UNITS: u32 = 3;
 
 /// What the files of a worker have shown of its host.
@@ -22,7 +22,8 @@ impl HostFitness {
         self.has_file.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that a unit has failed by what may be this host's fault; retires after some without a file.
+    /// Notes that a unit has failed by what may be this host's fault; retires after some without a
+    /// file.
     pub(crate) fn note_refused_unit(&self) {
         if !self.has_file.load(Ordering::Relaxed)
             && self.refused_units.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_REFUSED_UNITS

@@ -1,4 +1,5 @@
-//! What a worker uses of one host: its shares of the farm's limits, which change while files are received.
+//! What a worker uses of one host: its shares of the farm's limits, which change while files are
+//! received.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +18,8 @@ use crate::budget::{self, FarmLimits, HostUse, MIN_RATE};
 /// The interval at which a waiting file looks whether it was cancelled.
 const WAIT_TICK: Duration = Duration::from_millis(100);
 
-/// The most hosts that a worker announces, as its heartbeat must be readable. The uses that are left out count for it alone.
+/// The most hosts that a worker announces, as its heartbeat must be readable. The uses that are
+/// left out count for it alone.
 const MAX_USES: usize = 200;
 /// The longest time for which files wait for the first announcement of a host.
 const MAX_ANNOUNCEMENT: Duration = Duration::from_secs(30);
@@ -46,8 +48,8 @@ impl HostGates {
         (Arc::clone(gate), is_new)
     }
 
-    /// Sets the next shares; returns what to announce, of too many hosts those in use now and the largest shares. A beat leaves
-    /// out what was not used since the last one.
+    /// Sets the next shares; returns what to announce, of too many hosts those in use now and the
+    /// largest shares. A beat leaves out what was not used since the last one.
     pub(crate) fn share_out(
         &self,
         limits: &FarmLimits,
@@ -94,7 +96,8 @@ struct GateState {
     next_file: u64,
     /// Whether a file was there since the last beat.
     was_used: bool,
-    /// The shortest time that shows what the host's files need: a beat may follow their begin at once.
+    /// The shortest time that shows what the host's files need: a beat may follow their begin at
+    /// once.
     least_time: Duration,
     /// The bytes at the last beat that measured them.
     measured: (Instant, u64),
@@ -106,13 +109,14 @@ struct RunningFile {
     /// The most connections that it can use.
     wants: usize,
     streams: usize,
-    /// Whether it is about to end, and keeps its connections until then: each that were closed would have to grow again.
+    /// Whether it is about to end, and keeps its connections until then: each that were closed
+    /// would have to grow again.
     is_ending: bool,
 }
 
 impl HostGate {
-    /// Creates that of a host without a share yet, within the limit of this worker's user; needs are measured over
-    /// `least_time` or more.
+    /// Creates that of a host without a share yet, within the limit of this worker's user; needs
+    /// are measured over `least_time` or more.
     pub(crate) fn new(host: &str, user: Option<&RateLimit>, least_time: Duration) -> Self {
         let least = Some(MIN_RATE);
         let limit = RateLimit::share_of_farm(user, least);
@@ -142,8 +146,8 @@ impl HostGate {
         self.changed.notify_all();
     }
 
-    /// Waits until the host is announced and a connection is free for a file that has entered, and could use so many; a
-    /// cancelled one does not wait.
+    /// Waits until the host is announced and a connection is free for a file that has entered, and
+    /// could use so many; a cancelled one does not wait.
     pub(crate) fn admit(self: &Arc<Self>, wants: usize, cancel: &Cancel) -> Admission {
         let began = Instant::now();
         let is_early = |state: &GateState| !state.is_announced && began.elapsed() < MAX_ANNOUNCEMENT;
@@ -176,8 +180,8 @@ impl HostGate {
         self.state.lock().announced.clone()
     }
 
-    /// Sets the next shares, a higher rate only with [`apply`](Self::apply); returns what to announce, at a beat with a new
-    /// need.
+    /// Sets the next shares, a higher rate only with [`apply`](Self::apply); returns what to
+    /// announce, at a beat with a new need.
     pub(crate) fn set_shares(&self, next: HostUse, is_beat: bool) -> HostUse {
         let mut state = self.state.lock();
         let (before, used) = (state.announced.clone(), state.used());

@@ -8,17 +8,20 @@
 //!     '-----> ClaimStore::finish                    PLAN/state-ID/{claims,workers,log}           (the state)
 //! ```
 //!
-//! Sources are files of servers, or of a file system that all workers see; the [target](plan_target::PlanTarget) is a directory
-//! of such a file system, or of a server. Workers fetch, copy or upload; from one server to another they do not.
+//! Sources are files of servers, or of a file system that all workers see; the
+//! [target](plan_target::PlanTarget) is a directory of such a file system, or of a server. Workers
+//! fetch, copy or upload; from one server to another they do not.
 //!
-//! A **unit** is about 1 GiB or 1,000 files, or a range of a huge file. A **worker** is one process, or one run of an agent. The
-//! [`ClaimStore`](store::ClaimStore) says which worker executes which unit; [`SharedDirStore`](shared_dir::SharedDirStore)
-//! keeps the claims in the plan's directory, on a file system that all workers see. A [`WorkRun`](work_run::WorkRun) executes
-//! the units of a worker with the engine, from the command line or in an agent.
+//! A **unit** is about 1 GiB or 1,000 files, or a range of a huge file. A **worker** is one
+//! process, or one run of an agent. The [`ClaimStore`](store::ClaimStore) says which worker
+//! executes which unit; [`SharedDirStore`](shared_dir::SharedDirStore) keeps the claims in the
+//! plan's directory, on a file system that all workers see. A [`WorkRun`](work_run::WorkRun)
+//! executes the units of a worker with the engine, from the command line or in an agent.
 //!
 //! # The state in the plan's directory
 //!
-//! It is in `PLAN/state-ID`, with the ID of the plan: a worker of an older plan of the same name finds no state, and ends.
+//! It is in `PLAN/state-ID`, with the ID of the plan: a worker of an older plan of the same name
+//! finds no state, and ends.
 //!
 //! | file | content | written by |
 //! |---|---|---|
@@ -27,31 +30,36 @@
 //! | `limits.json` | the limits of all workers | `plan`, `plan limit` |
 //! | `log/WORKER.log` | lines: unit done, failed, hung or released | its worker, which only appends and syncs |
 //!
-//! Creating a symbolic link is exclusive and atomic together with its content, also on NFS; no lock is used. Claims exist
-//! only for units under way, so that the directory stays small in a plan of a million units.
+//! Creating a symbolic link is exclusive and atomic together with its content, also on NFS; no lock
+//! is used. Claims exist only for units under way, so that the directory stays small in a plan of a
+//! million units.
 //!
 //! # Invariants
 //!
-//! - **An epoch is used once.** Log lines hold the epoch of their claim, and the next claim of the unit has a higher one. A
-//!   worker that has lost its claim therefore never removes that of another worker.
-//! - **Only `plan` makes the target**, and directories of a server. It puts the file `TARGET/.longhaul-ID/plan` there, without which a worker does not
-//!   begin: its host has not mounted the target.
-//! - **A lease expires by observation alone.** A worker is expired if its counter has not changed in each of several polls
-//!   that together last longer than the lease. No clock of another host is read, and the time in which the observer itself
-//!   was stopped counts as one poll.
-//! - **`done` is a fact, not a right.** It is logged after all files of the unit are synced under their final names, or the
-//!   range of its file is synced, so that a worker that has lost its claim may log it as well. A unit may be done twice;
-//!   it is never done in part.
-//! - **A worker reads the logs after it has made a claim.** The holder logs `done` before it removes its claim;
-//!   a worker that finds the unit done removes its new claim.
-//! - **Workers share no file that is under way**, except one that is cut into ranges. Each receives into a staging
-//!   directory of its own, and renames complete files only. Sizes, times and digests of the plan must match, so that two
-//!   workers rename equal bytes.
-//! - **Ranges of a file are of one state of its source.** The first worker that is answered fixes its identity beside the
-//!   shared file; others compare it before they write. The unit that joins the ranges is claimed when all of them are
-//!   done, and alone gives the file its name. It records the file's inode before that, by a link beside the shared file,
-//!   so that a join that was not logged is recognised when it is repeated.
-//! - **A shared file is made before a range of it is done**, and never again: a new one would have zeros for that range.
+//! - **An epoch is used once.** Log lines hold the epoch of their claim, and the next claim of the
+//!   unit has a higher one. A worker that has lost its claim therefore never removes that of
+//!   another worker.
+//! - **Only `plan` makes the target**, and directories of a server. It puts the file
+//!   `TARGET/.longhaul-ID/plan` there, without which a worker does not begin: its host has not
+//!   mounted the target.
+//! - **A lease expires by observation alone.** A worker is expired if its counter has not changed
+//!   in each of several polls that together last longer than the lease. No clock of another host is
+//!   read, and the time in which the observer itself was stopped counts as one poll.
+//! - **`done` is a fact, not a right.** It is logged after all files of the unit are synced under
+//!   their final names, or the range of its file is synced, so that a worker that has lost its
+//!   claim may log it as well. A unit may be done twice; it is never done in part.
+//! - **A worker reads the logs after it has made a claim.** The holder logs `done` before it
+//!   removes its claim; a worker that finds the unit done removes its new claim.
+//! - **Workers share no file that is under way**, except one that is cut into ranges. Each receives
+//!   into a staging directory of its own, and renames complete files only. Sizes, times and digests
+//!   of the plan must match, so that two workers rename equal bytes.
+//! - **Ranges of a file are of one state of its source.** The first worker that is answered fixes
+//!   its identity beside the shared file; others compare it before they write. The unit that joins
+//!   the ranges is claimed when all of them are done, and alone gives the file its name. It records
+//!   the file's inode before that, by a link beside the shared file, so that a join that was not
+//!   logged is recognised when it is repeated.
+//! - **A shared file is made before a range of it is done**, and never again: a new one would have
+//!   zeros for that range.
 //! - **A worker deletes only its own claims and its own staging directory.**
 //! - Stale caches of the file system cost a unit that is done twice, never a wrong file.
 

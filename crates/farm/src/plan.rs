@@ -7,8 +7,8 @@
 //!                that must be done first (3 bytes), and 16 bytes of the line's BLAKE3
 //! ```
 //!
-//! The header holds the digest of the index, and the index those of the units: a unit is checked when it is read, without
-//! reading the others.
+//! The header holds the digest of the index, and the index those of the units: a unit is checked
+//! when it is read, without reading the others.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -25,8 +25,8 @@ use crate::error::FarmError;
 use crate::plan_target::PlanTarget;
 use crate::unit::{Unit, UnitId};
 
-/// The latest version of the format, which has local sources and uploads. A plan is of the version that it needs, so that older
-/// workers execute what they can.
+/// The latest version of the format, which has local sources and uploads. A plan is of the version
+/// that it needs, so that older workers execute what they can.
 pub const VERSION: u32 = 3;
 /// The version that has ranges of files, and limits.
 pub(crate) const VERSION_OF_RANGES: u32 = 2;
@@ -64,7 +64,8 @@ pub struct PlanHeader {
     pub id: String,
     /// Where the files go.
     pub target: PlanTarget,
-    /// The first URL of a server: that of a source, or of the target. Logins of a worker are for this server only.
+    /// The first URL of a server: that of a source, or of the target. Logins of a worker are for
+    /// this server only.
     pub source: String,
     /// The time after which a silent worker loses its units.
     #[serde(with = "seconds")]
@@ -142,7 +143,8 @@ impl Plan {
     /// Opens the plan in the directory `path`; checks header and index.
     ///
     /// # Errors
-    /// [`FarmError::NoPlan`], [`FarmError::Newer`], [`FarmError::Damaged`], or that a file cannot be read.
+    /// [`FarmError::NoPlan`], [`FarmError::Newer`], [`FarmError::Damaged`], or that a file cannot
+    /// be read.
     pub fn open(path: &Path) -> Result<Self, FarmError> {
         let header = Self::read_header(path)?;
         let damaged = |what: String| FarmError::Damaged { path: path.to_owned(), what };
@@ -216,7 +218,8 @@ impl Plan {
     /// Reads a unit.
     ///
     /// # Errors
-    /// [`FarmError::Damaged`] if its line is not as it was written, or that the file cannot be read.
+    /// [`FarmError::Damaged`] if its line is not as it was written, or that the file cannot be
+    /// read.
     pub fn unit(&self, id: UnitId) -> Result<Unit, FarmError> {
         let damaged = || {
             let what = format!("unit {id} in {UNITS} was edited");
@@ -241,7 +244,8 @@ impl Plan {
         if is_sound { Ok(unit) } else { Err(damaged()) }
     }
 
-    /// Returns the units that join ranges, with the numbers of units before them that must be done first.
+    /// Returns the units that join ranges, with the numbers of units before them that must be done
+    /// first.
     pub(crate) fn joins(&self) -> HashMap<UnitId, u32> {
         let entries = self.ids().zip(self.index.chunks_exact(ENTRY_LENGTH));
         let ranges = |(id, entry): (UnitId, &[u8])| {
@@ -260,7 +264,8 @@ impl Plan {
     }
 }
 
-/// Returns the index entry of a unit whose line begins at `offset`, and that joins this number of ranges.
+/// Returns the index entry of a unit whose line begins at `offset`, and that joins this number of
+/// ranges.
 pub(crate) fn entry_of(offset: u64, ranges: u32, line: &[u8]) -> [u8; ENTRY_LENGTH] {
     let mut entry = [0; ENTRY_LENGTH];
     let (place, digest) = entry.split_at_mut(OFFSET_LENGTH);

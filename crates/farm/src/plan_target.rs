@@ -14,7 +14,8 @@ use crate::unit::path_text;
 pub enum PlanTarget {
     /// A directory that all workers see, by its absolute path.
     Directory(PathBuf),
-    /// A directory of a server, to which workers upload. The URL holds no login, and ends in a slash.
+    /// A directory of a server, to which workers upload. The URL holds no login, and ends in a
+    /// slash.
     Server(Url),
 }
 

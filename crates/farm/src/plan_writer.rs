@@ -35,7 +35,8 @@ pub struct UnitSize {
 }
 
 impl Default for UnitSize {
-    /// About 1 GiB or 1,000 files: seconds to minutes of work, which is what a killed worker loses at most.
+    /// About 1 GiB or 1,000 files: seconds to minutes of work, which is what a killed worker loses
+    /// at most.
     fn default() -> Self {
         Self { bytes: Bytes::mib(1024), files: MAX_UNIT_FILES }
     }
@@ -47,7 +48,8 @@ pub const MAX_UNIT_FILES: usize = 1000;
 /// The alignment of ranges: hosts share no page, nor a stripe of most parallel file systems.
 const RANGE_ALIGNMENT: u64 = 1 << 20;
 
-/// A plan that is being written. It gets its name when it is complete; dropped before, it is removed.
+/// A plan that is being written. It gets its name when it is complete; dropped before, it is
+/// removed.
 #[derive(Debug)]
 pub struct PlanWriter {
     path: PathBuf,
@@ -131,7 +133,8 @@ impl PlanWriter {
         self.header.counts.left_out += 1;
     }
 
-    /// Returns whether a URL has a query, which may be a signature: then only the user can read the plan.
+    /// Returns whether a URL has a query, which may be a signature: then only the user can read the
+    /// plan.
     pub fn holds_queries(&self) -> bool {
         self.holds_queries
     }
@@ -176,8 +179,9 @@ impl PlanWriter {
         Ok(())
     }
 
-    /// Returns whether a file is to be fetched in ranges if those of its server combine: what is known of it proves in the
-    /// end that they are of one state, and no worker would find it complete.
+    /// Returns whether a file is to be fetched in ranges if those of its server combine: what is
+    /// known of it proves in the end that they are of one state, and no worker would find it
+    /// complete.
     pub fn is_cut(&self, file: &PlannedFile) -> bool {
         let Some((size, directory)) = file.size.zip(self.header.target.directory()) else { return false };
         // A late worker of a range would copy another state of the source into the finished file.
@@ -216,10 +220,12 @@ impl PlanWriter {
         self.size.bytes.get().max(1).checked_next_multiple_of(RANGE_ALIGNMENT).unwrap_or(u64::MAX)
     }
 
-    /// Adds a file whose ranges combine: if it [is to be cut](Self::is_cut), a unit for each range, and one that joins them.
+    /// Adds a file whose ranges combine: if it [is to be cut](Self::is_cut), a unit for each range,
+    /// and one that joins them.
     ///
     /// # Errors
-    /// [`FarmError::Twice`], [`FarmError::FileAndDirectory`], [`FarmError::TooLarge`], or that the plan cannot be written.
+    /// [`FarmError::Twice`], [`FarmError::FileAndDirectory`], [`FarmError::TooLarge`], or that the
+    /// plan cannot be written.
     pub fn add_in_ranges(&mut self, file: PlannedFile) -> Result<(), FarmError> {
         if !self.is_cut(&file) {
             return self.add(file);

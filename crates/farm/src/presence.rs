@@ -1,4 +1,5 @@
-//! What a worker reports of itself to the others, and the shares of the farm's limits that follow from what they report.
+//! What a worker reports of itself to the others, and the shares of the farm's limits that follow
+//! from what they report.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,12 +20,14 @@ use crate::unit::UnitId;
 
 /// The parts of a worker's first interval; a beat between two of them measures nothing yet.
 const FIRST_PARTS: u32 = 12;
-/// The other workers for each of which a beat reads a heartbeat in each part of the first interval. Of more, beats are rarer: a
-/// hundred that begin together read about a hundred heartbeats each in that interval, not a thousand.
+/// The other workers for each of which a beat reads a heartbeat in each part of the first interval.
+/// Of more, beats are rarer: a hundred that begin together read about a hundred heartbeats each in
+/// that interval, not a thousand.
 const MAX_OTHERS_IN_PART: usize = 8;
 /// The intervals without a heartbeat after which other workers may soon take this one for lost.
 const MAX_SILENT_INTERVALS: u32 = SILENT_POLLS - 2;
-/// The longest part of a wait for the next beat: the time after which a suspension of the host is noticed.
+/// The longest part of a wait for the next beat: the time after which a suspension of the host is
+/// noticed.
 const MAX_WAIT_PART: Duration = Duration::from_secs(1);
 
 /// The heartbeats of a worker.
@@ -36,7 +39,8 @@ pub(crate) struct Presence<'a> {
     /// The bytes read to verify files.
     verified: AtomicU64,
     gates: HostGates,
-    /// What was reported last. Held while a beat is made, as one that is overtaken would announce old shares.
+    /// What was reported last. Held while a beat is made, as one that is overtaken would announce
+    /// old shares.
     progress: Mutex<WorkerProgress>,
     farm: Mutex<FarmView>,
     /// The time since boot of the last beat whose lost units are cancelled.
@@ -73,8 +77,8 @@ impl<'a> Presence<'a> {
         self.verified.fetch_add(bytes.get(), Ordering::Relaxed);
     }
 
-    /// Waits until a file may be received from `host`, over at most so many connections. Calls `lose` for units that other
-    /// workers have taken over, here as in [`keep`](Self::keep).
+    /// Waits until a file may be received from `host`, over at most so many connections. Calls
+    /// `lose` for units that other workers have taken over, here as in [`keep`](Self::keep).
     pub(crate) fn admit(
         &self,
         host: &str,
@@ -91,7 +95,8 @@ impl<'a> Presence<'a> {
         gate.admit(wants, cancel)
     }
 
-    /// Reports this worker as alive until `stop` is raised; calls `tend` before it renews its lease.
+    /// Reports this worker as alive until `stop` is raised; calls `tend` before it renews its
+    /// lease.
     pub(crate) fn keep(&self, stop: &Cancel, lose: impl Fn(UnitId), tend: impl Fn()) {
         let (mut reported, mut at) = ((0, 0), Instant::now());
         // Workers that begin together share the limits soon.
@@ -116,7 +121,8 @@ impl<'a> Presence<'a> {
         }
     }
 
-    /// Reports this worker as alive if that is overdue, as after a stop of its process or a suspension of its host.
+    /// Reports this worker as alive if that is overdue, as after a stop of its process or a
+    /// suspension of its host.
     pub(crate) fn catch_up(&self, lose: impl Fn(UnitId)) {
         let silent = since_boot().saturating_sub(*self.beaten.lock());
         if silent > self.interval * MAX_SILENT_INTERVALS {
@@ -130,8 +136,8 @@ impl<'a> Presence<'a> {
         self.farm.lock().rate_with(own)
     }
 
-    /// Reports and announces, and applies the shares of the farm's limits; one without progress measures nothing. Returns the
-    /// number of other workers.
+    /// Reports and announces, and applies the shares of the farm's limits; one without progress
+    /// measures nothing. Returns the number of other workers.
     fn beat(&self, progress: Option<WorkerProgress>, lose: impl Fn(UnitId)) -> usize {
         let (mut last, mut others) = (self.progress.lock(), 0);
         *last = progress.unwrap_or(*last);
@@ -168,14 +174,15 @@ impl<'a> Presence<'a> {
     }
 }
 
-/// Returns the parts of the first interval until the next beat in it, with this number of other workers; `None` if no further
-/// one is made after those that have passed.
+/// Returns the parts of the first interval until the next beat in it, with this number of other
+/// workers; `None` if no further one is made after those that have passed.
 fn parts_until_beat(passed: u32, others: usize) -> Option<u32> {
     let parts = u32::try_from(1 + others / MAX_OTHERS_IN_PART).unwrap_or(FIRST_PARTS);
     Some(parts).filter(|parts| passed.saturating_add(*parts) < FIRST_PARTS)
 }
 
-/// Waits for `time` of a clock that counts suspensions, or until `stop` is raised; returns whether it is.
+/// Waits for `time` of a clock that counts suspensions, or until `stop` is raised; returns whether
+/// it is.
 fn wait(time: Duration, stop: &Cancel, clock: impl Fn() -> Duration) -> bool {
     let end = clock() + time;
     loop {
@@ -214,7 +221,8 @@ mod tests {
     #[test]
     fn beat_follows_a_suspension_at_once_and_before_a_file_gets_its_name() {
         let hour = Duration::from_secs(3600);
-        // The host is suspended within the first part of the wait, which begins with two looks at the clock.
+        // The host is suspended within the first part of the wait, which begins with two looks at
+        // the clock.
         let looks = Cell::new(0);
         let clock = || {
             looks.set(looks.get() + 1);

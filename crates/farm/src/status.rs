@@ -38,7 +38,8 @@ pub struct PlanStatus {
     pub limits: FarmLimits,
     /// What holds the workers back.
     pub explanation: Explanation,
-    /// The units that have failed, or have waited for a file system that did not answer, and are not done since, by their number.
+    /// The units that have failed, or have waited for a file system that did not answer, and are
+    /// not done since, by their number.
     pub failures: Vec<UnitFailure>,
 }
 

@@ -16,13 +16,15 @@ pub trait ClaimStore: Send + Sync {
     /// Returns the host of this worker.
     fn host(&self) -> &str;
 
-    /// Claims a unit that is not done, that no live worker executes, and that this worker has not failed at.
+    /// Claims a unit that is not done, that no live worker executes, and that this worker has not
+    /// failed at.
     ///
     /// # Errors
     /// The state cannot be read or written.
     fn claim(&self) -> Result<NextUnit, FarmError>;
 
-    /// Claims a free range although this worker executes one, which is about to end; `None` if there is none.
+    /// Claims a free range although this worker executes one, which is about to end; `None` if
+    /// there is none.
     ///
     /// # Errors
     /// The state cannot be read or written.
@@ -40,14 +42,15 @@ pub trait ClaimStore: Send + Sync {
     /// The state cannot be written.
     fn finish(&self, claim: &Claim, end: &UnitEnd) -> Result<(), FarmError>;
 
-    /// Renews the leases of this worker's claims, observes other workers, and returns the units whose claims are lost.
-    /// To be called at least five times in a lease.
+    /// Renews the leases of this worker's claims, observes other workers, and returns the units
+    /// whose claims are lost. To be called at least five times in a lease.
     ///
     /// # Errors
     /// The state cannot be read or written.
     fn beat(&self, progress: WorkerProgress) -> Result<Vec<UnitId>, FarmError>;
 
-    /// Returns the limits of all workers, and what the other live ones have announced, as it is now.
+    /// Returns the limits of all workers, and what the other live ones have announced, as it is
+    /// now.
     ///
     /// # Errors
     /// The state cannot be read.
@@ -74,7 +77,8 @@ pub trait ClaimStore: Send + Sync {
 pub enum NextUnit {
     /// Execute this unit.
     Claimed(Claim),
-    /// Ask again: other workers execute what is left, and may fail or be lost, or it waits for a file system.
+    /// Ask again: other workers execute what is left, and may fail or be lost, or it waits for a
+    /// file system.
     Wait,
     /// Nothing is left for this worker.
     Finished(Tally),
@@ -98,11 +102,11 @@ pub enum UnitEnd {
     Done(UnitDone),
     /// A file failed; the reason.
     Failed(String),
-    /// A file system does not answer; the reason. It is no failure, and its files have not ended: this worker does not claim the unit
-    /// until it has ended the claim once more.
+    /// A file system does not answer; the reason. It is no failure, and its files have not ended:
+    /// this worker does not claim the unit until it has ended the claim once more.
     Hung(String),
-    /// The ranges of its file cannot be joined; the reason. The unit that joins them has failed instead of this one, once
-    /// for all ranges that this worker may try.
+    /// The ranges of its file cannot be joined; the reason. The unit that joins them has failed
+    /// instead of this one, once for all ranges that this worker may try.
     Unjoinable(String),
     /// This worker was stopped; another one continues.
     Released,

@@ -1,8 +1,8 @@
 //! The directory that receives the files of a plan, and the staging directories within it.
 //!
-//! A worker receives the files of a unit into `TARGET/.longhaul-ID/UNIT-WORKER`, a directory of its own, and renames each
-//! complete file to its final name. A file is under its final name only complete, however many workers and plans write into
-//! the target.
+//! A worker receives the files of a unit into `TARGET/.longhaul-ID/UNIT-WORKER`, a directory of its
+//! own, and renames each complete file to its final name. A file is under its final name only
+//! complete, however many workers and plans write into the target.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -37,7 +37,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes the target of a new plan, with a marker: without it, the target's file system is not mounted.
+    /// Makes the target of a new plan, with a marker: without it, the target's file system is not
+    /// mounted.
     pub(crate) fn create(header: &PlanHeader) -> Result<(), FarmError> {
         let Some(path) = header.target.directory() else { return Ok(()) };
         let staging = path.join(header.staging());
@@ -98,8 +99,8 @@ impl Target {
         self.staging.join(format!("{unit}-{worker}"))
     }
 
-    /// Makes the staging directory of a unit, which is below the target; takes over that of a worker that was stopped within the
-    /// unit.
+    /// Makes the staging directory of a unit, which is below the target; takes over that of a
+    /// worker that was stopped within the unit.
     pub(crate) fn stage(&self, claim: &Claim, stage: &Path) -> Result<(), FarmError> {
         let make = || {
             if let Some(other) = &claim.left_by {
@@ -122,8 +123,8 @@ impl Target {
         self.staging.join(format!("file-{joined_by}"))
     }
 
-    /// Checks a file whose ranges are all there, sets its time, and records that it may have its name; returns what is
-    /// wrong with it. `count` receives the bytes that are read.
+    /// Checks a file whose ranges are all there, sets its time, and records that it may have its
+    /// name; returns what is wrong with it. `count` receives the bytes that are read.
     pub(crate) fn complete(
         &self,
         shared: &Path,
@@ -146,7 +147,8 @@ impl Target {
                 open.set_modified(modified)?;
             }
             open.sync_all()?;
-            // The name of the shared file is all that a worker finds, or does not, if this one ends after the rename.
+            // The name of the shared file is all that a worker finds, or does not, if this one ends
+            // after the rename.
             let made = directory.make_link(&open.metadata()?.ino().to_string(), &joined_name(shared));
             made.or_else(
                 |error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) },
@@ -156,8 +158,8 @@ impl Target {
         complete().map_err(|error| FarmError::io("complete", &path)(error).to_string())
     }
 
-    /// Returns whether a shared file has got its name already, from a worker that may have ended before it could log that. `count`
-    /// receives the bytes that are read.
+    /// Returns whether a shared file has got its name already, from a worker that may have ended
+    /// before it could log that. `count` receives the bytes that are read.
     pub(crate) fn is_joined(
         &self,
         shared: &Path,
@@ -178,7 +180,8 @@ impl Target {
         is_gone && (is_named() == Some(true) || self.present(file).is_some() || has_checksum())
     }
 
-    /// Gives a complete file of a staging directory its final name; its directory is made, and added to `changed`.
+    /// Gives a complete file of a staging directory its final name; its directory is made, and
+    /// added to `changed`.
     pub(crate) fn publish(
         &self,
         staged: &Path,
@@ -202,8 +205,8 @@ impl Target {
         publish().map_err(FarmError::io("name the file", &self.path_of(file)))
     }
 
-    /// Syncs the directories of a unit, so that its files keep their names after a power failure; removes its staging
-    /// directory.
+    /// Syncs the directories of a unit, so that its files keep their names after a power failure;
+    /// removes its staging directory.
     pub(crate) fn settle(&self, stage: &Path, changed: &BTreeSet<PathBuf>) -> Result<(), FarmError> {
         for directory in changed {
             let synced = self.root.beneath(directory).and_then(|directory| directory.sync());

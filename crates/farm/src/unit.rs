@@ -48,7 +48,8 @@ pub enum FilePart {
         /// The unit that joins the ranges.
         joined_by: UnitId,
     },
-    /// Verifies the file and gives it its name, when the units of all ranges are done: this many, before this one.
+    /// Verifies the file and gives it its name, when the units of all ranges are done: this many,
+    /// before this one.
     Join {
         /// The number of ranges.
         ranges: u32,
@@ -76,11 +77,13 @@ impl Unit {
     }
 }
 
-/// A file of a plan. What is known of its size, time and digest pins its state: another state is an error.
+/// A file of a plan. What is known of its size, time and digest pins its state: another state is an
+/// error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFile {
-    /// The URLs; further ones are mirrors of the first. They hold no login. A local file has one, of the scheme `file`,
-    /// in which `/./` stands before the names whose symbolic links are not followed.
+    /// The URLs; further ones are mirrors of the first. They hold no login. A local file has one,
+    /// of the scheme `file`, in which `/./` stands before the names whose symbolic links are not
+    /// followed.
     pub urls: Vec<String>,
     /// The path below the target.
     #[serde(with = "path_text")]
@@ -123,8 +126,8 @@ impl PlannedFile {
         Some((path_text::parse(parts.0), path_text::parse(parts.1)))
     }
 
-    /// Opens the local source in the planned state. What is then read of it is of this state if [`SourceFile::check`] says so
-    /// afterwards.
+    /// Opens the local source in the planned state. What is then read of it is of this state if
+    /// [`SourceFile::check`] says so afterwards.
     ///
     /// # Errors
     /// [`Failure`]: it cannot be read, is none, has another state, or a symbolic link leads to it that was none when it was
@@ -140,7 +143,8 @@ impl PlannedFile {
         Ok(source)
     }
 
-    /// Compares the state of the local source at `source` with the planned one; the error says how it differs.
+    /// Compares the state of the local source at `source` with the planned one; the error says how
+    /// it differs.
     fn check_source(&self, source: &Path, found: &Metadata) -> Result<(), String> {
         let modified = found.modified().ok().and_then(seconds_of);
         let differs = match (self.size, self.modified) {
@@ -169,7 +173,8 @@ pub fn seconds_of(time: SystemTime) -> Option<u64> {
     time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-/// A path as text that JSON can hold, whatever bytes it has: `%` and what is not printable ASCII is percent-encoded.
+/// A path as text that JSON can hold, whatever bytes it has: `%` and what is not printable ASCII is
+/// percent-encoded.
 pub(crate) mod path_text {
     use serde::{Deserializer, Serializer};
 

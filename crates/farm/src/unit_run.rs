@@ -20,8 +20,8 @@ use crate::unit::{FilePart, PlannedFile, UnitId};
 /// The most characters of a reason that are logged: a server may have chosen its words.
 const MAX_REASON: usize = 500;
 
-/// The time before the end of a range at which the worker's next one begins: more than slow start takes on a path of
-/// 100 ms, so that the path stays full.
+/// The time before the end of a range at which the worker's next one begins: more than slow start
+/// takes on a path of 100 ms, so that the path stays full.
 const NEXT_RANGE_AHEAD: Duration = Duration::from_millis(1500);
 
 /// A unit that is being executed.
@@ -57,7 +57,8 @@ impl UnitRun {
         }
     }
 
-    /// Returns whether all files that are left have waited for a thread or a connection for `stall`.
+    /// Returns whether all files that are left have waited for a thread or a connection for
+    /// `stall`.
     pub(crate) fn waits(&self, stall: Duration) -> bool {
         let state = self.state.lock();
         let idle = state.idle_since.unwrap_or(self.started).elapsed();
@@ -70,7 +71,8 @@ impl UnitRun {
         self.cancel.cancel();
     }
 
-    /// Ends its files, so that another worker can execute it; returns whether this worker had it until now.
+    /// Ends its files, so that another worker can execute it; returns whether this worker had it
+    /// until now.
     pub(crate) fn hand_over(&self) -> bool {
         let mut state = self.state.lock();
         let is_new = state.hold == Hold::Kept && !state.is_ended;
@@ -184,7 +186,8 @@ impl FileTask {
         self.part
     }
 
-    /// Returns whether other ranges of the file are done, so that the file that receives them must be there.
+    /// Returns whether other ranges of the file are done, so that the file that receives them must
+    /// be there.
     pub fn has_range(&self) -> bool {
         self.has_range
     }
@@ -194,7 +197,8 @@ impl FileTask {
         &self.staged
     }
 
-    /// Counts bytes that were received; returns whether they are of a range of which little is left.
+    /// Counts bytes that were received; returns whether they are of a range of which little is
+    /// left.
     pub(crate) fn count(&self, bytes: Bytes) -> bool {
         let Some(FilePart::Range { start, end, .. }) = self.part else { return false };
         let received = self.unit.received.fetch_add(bytes.get(), Ordering::Relaxed) + bytes.get();
@@ -215,7 +219,8 @@ impl FileTask {
         self.unit.state.lock().end_file(self.is_begun.into_inner(), end)
     }
 
-    /// Returns the steps that wait for a file system: while one does not end, the worker hands over the unit.
+    /// Returns the steps that wait for a file system: while one does not end, the worker hands over
+    /// the unit.
     pub(crate) fn steps(&self) -> &Arc<PendingSteps> {
         &self.unit.steps
     }
@@ -237,7 +242,8 @@ impl FileTask {
         held.into_iter().for_each(|(held, time)| *state.held.entry(held).or_default() += time);
     }
 
-    /// Returns the flag that ends the file: raised with the command's, or if the unit is lost to another worker.
+    /// Returns the flag that ends the file: raised with the command's, or if the unit is lost to
+    /// another worker.
     pub fn cancel(&self) -> &Cancel {
         &self.unit.cancel
     }

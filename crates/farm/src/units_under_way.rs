@@ -1,4 +1,5 @@
-//! The units that a worker executes. It loses a unit when another worker takes it over, or when it hands the unit over.
+//! The units that a worker executes. It loses a unit when another worker takes it over, or when it
+//! hands the unit over.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::store::{ClaimStore, UnitEnd};
 use crate::unit::UnitId;
 use crate::unit_run::UnitRun;
 
-/// The units that a worker executes. One that it has handed over is removed when its files have ended.
+/// The units that a worker executes. One that it has handed over is removed when its files have
+/// ended.
 pub(crate) struct UnitsUnderWay<'a> {
     store: &'a dyn ClaimStore,
     runs: Mutex<HashMap<UnitId, Arc<UnitRun>>>,
@@ -68,9 +70,10 @@ impl<'a> UnitsUnderWay<'a> {
         }
     }
 
-    /// Hands over to other workers each unit with a step that has waited for a file system for `stall`. Threads in the kernel cannot
-    /// be interrupted, so units whose files have waited as long for a thread or a connection are handed over too. This worker claims
-    /// none of them while such a step lasts.
+    /// Hands over to other workers each unit with a step that has waited for a file system for
+    /// `stall`. Threads in the kernel cannot be interrupted, so units whose files have waited as
+    /// long for a thread or a connection are handed over too. This worker claims none of them while
+    /// such a step lasts.
     pub(crate) fn hand_over_hung(&self, stall: Duration) {
         let runs: Vec<Arc<UnitRun>> = self.runs.lock().values().cloned().collect();
         let Some(hung) = runs.iter().find_map(|run| run.steps.hung(stall)) else {

@@ -36,10 +36,11 @@ use crate::worker::{FileEnd, FileTask, Worker};
 
 /// The default number of large files that a worker transfers at once.
 pub const PARALLEL: usize = 3;
-/// The longest interval at which an idle worker looks for units of workers that have failed or are lost, and for the end of the plan.
+/// The longest interval at which an idle worker looks for units of workers that have failed or are
+/// lost, and for the end of the plan.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// An idle worker looks again after this part of the time that it has been idle, so that it notices the end of the plan late by no
-/// more than that, and reads its state seldom.
+/// An idle worker looks again after this part of the time that it has been idle, so that it notices
+/// the end of the plan late by no more than that, and reads its state seldom.
 const POLL_FRACTION: u32 = 4;
 /// The interval at which a worker looks whether its range is about to end.
 const RANGE_TICK: Duration = Duration::from_millis(100);
@@ -147,7 +148,8 @@ impl<'a> WorkRun<'a> {
         }
     }
 
-    /// Executes units, `parallel` large files at once, until none is left for the worker, and ends the worker.
+    /// Executes units, `parallel` large files at once, until none is left for the worker, and ends
+    /// the worker.
     ///
     /// # Errors
     /// The state of the plan cannot be read or written, or no thread can be started.
@@ -235,8 +237,9 @@ impl<'a> WorkRun<'a> {
         }
     }
 
-    /// Begins the worker's next range shortly before the last one ends, so that the path stays full in between; not with a number
-    /// of connections that is set once, which would be what the last range leaves.
+    /// Begins the worker's next range shortly before the last one ends, so that the path stays full
+    /// in between; not with a number of connections that is set once, which would be what the last
+    /// range leaves.
     fn begin_ranges<'scope>(&'scope self, threads: &'scope Scope<'scope, '_>, ended: &Cancel) {
         if self.options.transfer.streams != Streams::Auto {
             return;
@@ -264,8 +267,9 @@ impl<'a> WorkRun<'a> {
         }
     }
 
-    /// Executes what a thread does beside the files. After a panic in it the worker claims nothing more; the run ends with an error
-    /// after the files under way, and with it the claims, which would be renewed and never executed.
+    /// Executes what a thread does beside the files. After a panic in it the worker claims nothing
+    /// more; the run ends with an error after the files under way, and with it the claims, which
+    /// would be renewed and never executed.
     fn guard(&self, thread: &'static str, body: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(body)).is_err() {
             self.fail(FarmError::Internal(thread));

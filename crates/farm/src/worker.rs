@@ -91,8 +91,9 @@ impl<'a> Worker<'a> {
         self.store.host()
     }
 
-    /// Returns the next file; claims a unit if the last one has no further file, but no more than `max_units` at once: others are
-    /// for other workers. `None` if there is nothing to begin now: [`pause`](Self::pause) says why.
+    /// Returns the next file; claims a unit if the last one has no further file, but no more than
+    /// `max_units` at once: others are for other workers. `None` if there is nothing to begin now:
+    /// [`pause`](Self::pause) says why.
     pub fn next_file(&self, max_units: usize) -> Option<FileTask> {
         let mut waiting = self.waiting.lock();
         while waiting.is_empty() {
@@ -147,7 +148,8 @@ impl<'a> Worker<'a> {
         self.under_way.range_ends_soon()
     }
 
-    /// Queues the files of a claimed unit. A unit that cannot be read or staged fails here, and may succeed elsewhere.
+    /// Queues the files of a claimed unit. A unit that cannot be read or staged fails here, and may
+    /// succeed elsewhere.
     fn begin(&self, claim: &Claim, waiting: &mut VecDeque<FileTask>) -> Result<(), FarmError> {
         self.stage(claim, waiting).or_else(|error| {
             self.retire();
@@ -183,7 +185,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Checks a file whose ranges are all there, so that [`finish_file`](Self::finish_file) can give it its name in the target.
+    /// Checks a file whose ranges are all there, so that [`finish_file`](Self::finish_file) can
+    /// give it its name in the target.
     pub fn join(&self, target: &Target, task: &FileTask) -> FileEnd {
         let (file, cancel) = (&task.file, task.cancel());
         let step = task.steps().begin(&target.path_of(file));
@@ -199,10 +202,12 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Ends a file: gives it its final name; the last file of a unit ends the unit. Returns whether the unit is done by that.
+    /// Ends a file: gives it its final name; the last file of a unit ends the unit. Returns whether
+    /// the unit is done by that.
     ///
     /// # Errors
-    /// The state of the plan cannot be written; the reason of a failed file is logged with its unit.
+    /// The state of the plan cannot be written; the reason of a failed file is logged with its
+    /// unit.
     pub fn finish_file(&self, task: FileTask, end: FileEnd) -> Result<bool, FarmError> {
         self.presence.catch_up(|unit| self.under_way.lose(unit));
         let unit = Arc::clone(&task.unit);
@@ -312,8 +317,8 @@ impl<'a> Worker<'a> {
         self.presence.admit(host, wants, cancel, |unit| self.under_way.lose(unit))
     }
 
-    /// Returns why [`next_file`](Self::next_file) has returned nothing: the tally if nothing is left for this worker,
-    /// `None` if it is worth to ask again.
+    /// Returns why [`next_file`](Self::next_file) has returned nothing: the tally if nothing is
+    /// left for this worker, `None` if it is worth to ask again.
     ///
     /// # Errors
     /// The state of the plan cannot be read or written.
@@ -332,7 +337,8 @@ impl<'a> Worker<'a> {
         self.store.tally()
     }
 
-    /// Gives back the units of files that were claimed and not begun; for a worker that stops, after its last file has ended.
+    /// Gives back the units of files that were claimed and not begun; for a worker that stops,
+    /// after its last file has ended.
     ///
     /// # Errors
     /// The state of the plan cannot be written.
@@ -349,8 +355,9 @@ impl<'a> Worker<'a> {
         self.store.leave()
     }
 
-    /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over, and hands over those
-    /// that wait for a file system that has not answered for `stall`.
+    /// Reports this worker as alive until `stop` is raised; cancels units that other workers have
+    /// taken over, and hands over those that wait for a file system that has not answered for
+    /// `stall`.
     pub fn keep_alive(&self, stop: &Cancel, stall: Duration) {
         self.presence.keep(stop, |unit| self.under_way.lose(unit), || self.hand_over_hung(stall));
     }

@@ -5,7 +5,8 @@ use longhaul_core::proto::aria2_rpc::{Call, Incoming, JobOptions, Params, author
 /// The secret that the corpus holds.
 const SECRET: &str = "s";
 
-/// Reads calls, those of a multicall too, as a client that has the secret; options are written anew and read.
+/// Reads calls, those of a multicall too, as a client that has the secret; options are written anew
+/// and read.
 pub fn aria2_rpc(bytes: &[u8]) {
     let calls = match Incoming::parse(bytes) {
         Ok(Incoming::One(call)) => vec![Ok(call)],

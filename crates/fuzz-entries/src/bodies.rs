@@ -51,7 +51,8 @@ fn decode(bytes: &[u8], piece: usize) -> Result<Decoded, Malformed> {
     Ok(decoded)
 }
 
-/// Reads the head of a 206 of any media type: one in parts is refused, and any other only taken as what was asked for.
+/// Reads the head of a 206 of any media type: one in parts is refused, and any other only taken as
+/// what was asked for.
 pub fn multipart(bytes: &[u8]) {
     let media_type: Vec<u8> = bytes.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
     let head = [

@@ -12,7 +12,8 @@ use longhaul_core::proto::gridftp::{
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
 
-/// Reads replies at once and byte by byte, and all that a client reads from their text; writes them and reads those.
+/// Reads replies at once and byte by byte, and all that a client reads from their text; writes them
+/// and reads those.
 pub fn gridftp_reply(bytes: &[u8]) {
     let whole = replies(bytes, usize::MAX);
     assert_eq!(replies(bytes, 1), whole);
@@ -106,7 +107,8 @@ pub fn gridftp_facts(bytes: &[u8]) {
     }
 }
 
-/// Returns the entries, read in pieces; `None` for a line that cannot be used. No error shows a control character.
+/// Returns the entries, read in pieces; `None` for a line that cannot be used. No error shows a
+/// control character.
 fn listing(form: ListingForm, bytes: &[u8], piece: usize) -> Vec<Option<ListingEntry>> {
     let entries = ListingEntries::new(BufReader::with_capacity(piece, bytes), form);
     let checked = entries

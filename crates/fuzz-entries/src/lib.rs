@@ -1,8 +1,9 @@
-//! One function for each parser of foreign bytes. Each feeds its argument to the parser and asserts what must
-//! hold for any input: no panic, ranges inside totals, harmless names, and that what is written back reads as equal.
+//! One function for each parser of foreign bytes. Each feeds its argument to the parser and asserts
+//! what must hold for any input: no panic, ranges inside totals, harmless names, and that what is
+//! written back reads as equal.
 //!
-//! The targets in `fuzz/` call these functions with what libFuzzer finds; `tests/entries.rs` calls them with random
-//! and with damaged valid bytes. A failed assertion is a bug in the parser.
+//! The targets in `fuzz/` call these functions with what libFuzzer finds; `tests/entries.rs` calls
+//! them with random and with damaged valid bytes. A failed assertion is a bug in the parser.
 
 mod aria2;
 mod bodies;

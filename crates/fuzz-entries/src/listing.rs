@@ -4,7 +4,8 @@ use std::io::BufReader;
 
 use longhaul_core::proto::listing::{HtmlLinks, JsonEntries, MAX_NAME, XmlEntries, check_name};
 
-/// Reads a listing as JSON and as an index page: the entries do not depend on how the bytes arrive, and accepted names lead nowhere.
+/// Reads a listing as JSON and as an index page: the entries do not depend on how the bytes arrive,
+/// and accepted names lead nowhere.
 pub fn listing(bytes: &[u8]) {
     let whole: Vec<_> = JsonEntries::new(bytes).map(Result::ok).collect();
     let in_pieces: Vec<_> = JsonEntries::new(BufReader::with_capacity(3, bytes)).map(Result::ok).collect();

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 use longhaul_core::checksum_list::ChecksumList;
 use longhaul_core::proto::cookies::{CookieJar, CookieScope};
 
-/// Reads a file of cookies, and makes the headers of some requests: one line each, and nothing secret without TLS.
+/// Reads a file of cookies, and makes the headers of some requests: one line each, and nothing
+/// secret without TLS.
 pub fn cookies(bytes: &[u8]) {
     let file = CookieJar::parse(bytes);
     let lines = bytes.split(|byte| *byte == b'\n').count();

@@ -70,7 +70,8 @@ fn damage(words: Vec<Vec<u8>>) -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Runs `check` with inputs of `strategy`; the panic of a failed assertion ends the test with the smallest such input.
+/// Runs `check` with inputs of `strategy`; the panic of a failed assertion ends the test with the
+/// smallest such input.
 fn for_all<S: Strategy>(name: &str, strategy: &S, check: impl Fn(S::Value)) {
     let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
     let result = runner.run(strategy, |input| {

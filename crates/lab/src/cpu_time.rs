@@ -25,7 +25,8 @@ impl CpuTime {
         Self::parse(&fs::read_to_string("/proc/stat").unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Parses the first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user.
+    /// Parses the first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq,
+    /// steal; guest time is part of user.
     fn parse(text: &str) -> Option<Self> {
         let numbers = text.lines().next()?.split_whitespace().skip(1).map(|number| number.parse().ok());
         let ticks: Vec<u64> = numbers.take(8).collect::<Option<_>>()?;

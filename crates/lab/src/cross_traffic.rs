@@ -19,7 +19,8 @@ use crate::host::Host;
 use crate::model::Time;
 use crate::spec::CrossFlows;
 
-/// Interval at which sockets are filled and emptied; the kernel's buffers hold more than the path carries in it.
+/// Interval at which sockets are filled and emptied; the kernel's buffers hold more than the path
+/// carries in it.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Statistics of the cross flows since their start.
@@ -71,7 +72,8 @@ impl SharedFlows {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits until `from` after the path's first packet; returns false if the flows were stopped meanwhile.
+    /// Waits until `from` after the path's first packet; returns false if the flows were stopped
+    /// meanwhile.
     fn wait_for_time(&self, from: Duration, host: &Host) -> bool {
         while !host.lab.has_carried() && !self.stops() {
             thread::park_timeout(SOCKET_CHECK_INTERVAL);

@@ -114,7 +114,8 @@ impl LabError {
         move |cause| Self::failed(FailureKind::Host, format!("cannot {what}: {cause}"))
     }
 
-    /// Creates the error of a job for the thread inside the namespaces, which has ended: a job panicked on it.
+    /// Creates the error of a job for the thread inside the namespaces, which has ended: a job
+    /// panicked on it.
     pub(crate) fn worker_gone() -> Self {
         let message = "the lab's thread inside the namespaces has ended: an operation run there panicked";
         Self::failed(FailureKind::Host, message.to_owned())
@@ -130,7 +131,8 @@ impl LabError {
         move |cause| Self::failed(FailureKind::Disk, format!("cannot write {}: {cause}", path.display()))
     }
 
-    /// Returns the function that makes the error of a file or directory that cannot be created, whose path `option` sets.
+    /// Returns the function that makes the error of a file or directory that cannot be created,
+    /// whose path `option` sets.
     pub fn create(path: &Path, option: &'static str) -> impl Fn(io::Error) -> Self {
         move |cause| {
             let message =

@@ -10,9 +10,9 @@ use crate::spec::PathSpec;
 
 /// A running emulated path between a client host and a server host.
 ///
-/// Nothing of it is visible outside this process. It is removed, with all commands on its hosts, when the lab and its
-/// [`Host`]s and [`Process`](crate::Process)es are dropped, or when this process ends in any way. It leaves no state on
-/// disk to clean up.
+/// Nothing of it is visible outside this process. It is removed, with all commands on its hosts,
+/// when the lab and its [`Host`]s and [`Process`](crate::Process)es are dropped, or when this
+/// process ends in any way. It leaves no state on disk to clean up.
 #[derive(Debug)]
 pub struct Lab {
     /// Declared before the path: cross traffic must end first.
@@ -24,13 +24,14 @@ impl Lab {
     /// Builds and starts a path.
     ///
     /// # Errors
-    /// Fails if `spec` is invalid, if namespaces or TUN devices are not permitted, or if the kernel lacks the requested
-    /// congestion control.
+    /// Fails if `spec` is invalid, if namespaces or TUN devices are not permitted, or if the kernel
+    /// lacks the requested congestion control.
     pub fn new(spec: PathSpec) -> Result<Self, LabError> {
         Self::observed(spec, &ObservationOptions::default())
     }
 
-    /// Builds and starts a path with the observations of `watch`; they require TUN devices instead of a plain veth pair.
+    /// Builds and starts a path with the observations of `watch`; they require TUN devices instead
+    /// of a plain veth pair.
     ///
     /// # Errors
     /// As [`new`](Self::new), and if a capture file cannot be created.
@@ -53,7 +54,8 @@ impl Lab {
         Host { lab: Arc::clone(&self.inner), side: HostSide::Server }
     }
 
-    /// Returns flows and queues of both directions, client to server first, if they are observed; flushes the captures.
+    /// Returns flows and queues of both directions, client to server first, if they are observed;
+    /// flushes the captures.
     ///
     /// # Errors
     /// Fails if a capture could not be written.

@@ -1,7 +1,7 @@
 //! Longhaul's lab: an emulated long fat network between two hosts on this machine.
 //!
-//! The hosts are network namespaces with the real kernel's TCP. A userspace link carries packets between their TUN
-//! devices with delay, rate limit and loss.
+//! The hosts are network namespaces with the real kernel's TCP. A userspace link carries packets
+//! between their TUN devices with delay, rate limit and loss.
 
 mod clock;
 mod cpu_time;
@@ -32,6 +32,6 @@ pub use spec::{
 };
 pub use wire::FlowKey;
 
-/// The environment variable that makes longhaul ignore the user's config.toml. Scenarios set it for their commands, so
-/// that results do not depend on the user.
+/// The environment variable that makes longhaul ignore the user's config.toml. Scenarios set it for
+/// their commands, so that results do not depend on the user.
 pub const NO_CONFIG: &str = "LONGHAUL_NO_CONFIG";

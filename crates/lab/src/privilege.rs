@@ -7,8 +7,8 @@ use crate::error::LabError;
 
 /// Moves an unprivileged process into a new user namespace as root, so that it can build a lab.
 ///
-/// Does nothing if the process has CAP_SYS_ADMIN and CAP_NET_ADMIN; root in a container often lacks them. Must be
-/// called before the process starts a thread.
+/// Does nothing if the process has CAP_SYS_ADMIN and CAP_NET_ADMIN; root in a container often lacks
+/// them. Must be called before the process starts a thread.
 ///
 /// # Errors
 /// Fails if the kernel forbids namespaces to this user, or the process has threads.

@@ -12,7 +12,8 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// Keeps the charts whose titles begin with one of `titles`, ignoring case; keeps all if `titles` is empty.
+    /// Keeps the charts whose titles begin with one of `titles`, ignoring case; keeps all if
+    /// `titles` is empty.
     ///
     /// # Errors
     /// The first of `titles` that matches no chart.
@@ -93,10 +94,12 @@ pub enum Scale {
     Names(Vec<String>),
 }
 
-/// The colour of text, for [`Series::colour`]: for series of no record, such as the capacity of the path.
+/// The colour of text, for [`Series::colour`]: for series of no record, such as the capacity of the
+/// path.
 pub const NEUTRAL: usize = usize::MAX;
 
-/// The first pale colour, for [`Series::colour`] of a [`Mark::Band`]; one colour follows for each limit of a transfer.
+/// The first pale colour, for [`Series::colour`] of a [`Mark::Band`]; one colour follows for each
+/// limit of a transfer.
 pub const PALE: usize = 1 << 16;
 
 /// One line or cloud of points.
@@ -104,7 +107,8 @@ pub const PALE: usize = 1 << 16;
 pub struct Series {
     /// Name in the legend; a series without a name has no entry.
     pub name: String,
-    /// Index into the palette, [`NEUTRAL`], or [`PALE`] and above: series of one record share a colour.
+    /// Index into the palette, [`NEUTRAL`], or [`PALE`] and above: series of one record share a
+    /// colour.
     pub colour: usize,
     /// How the points are drawn.
     pub mark: Mark,

@@ -42,7 +42,8 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Starts an observation when the `attribution` starts: with the transfer, at zero, or after some bytes have moved.
+    /// Starts an observation when the `attribution` starts: with the transfer, at zero, or after
+    /// some bytes have moved.
     pub fn new(attribution: Attribution, begun: (Duration, Bytes)) -> Self {
         Self { attribution, timeline: Vec::new(), begun, latest: begun }
     }
@@ -88,7 +89,8 @@ fn append(timeline: &mut Vec<LimitedSpan>, span: LimitedSpan) {
     }
 }
 
-/// Returns what limited a recorded transfer: the transfer's own diagnosis, or one from the record's samples.
+/// Returns what limited a recorded transfer: the transfer's own diagnosis, or one from the record's
+/// samples.
 ///
 /// `None` if the record has neither.
 pub fn of_record(record: &Record) -> Option<Diagnosis> {

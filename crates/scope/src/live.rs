@@ -14,14 +14,17 @@ use longhaul_sys::{host, netns};
 
 use crate::diagnosis::{Diagnosis, Observation};
 
-/// Interval between readings of the sockets: out of step with servers that send by a timer of a tenth of a second.
+/// Interval between readings of the sockets: out of step with servers that send by a timer of a
+/// tenth of a second.
 const INTERVAL: Duration = Duration::from_millis(103);
-/// Maximum interval between searches for connections: a known socket may connect later. A search takes about 1 ms on a large host.
+/// Maximum interval between searches for connections: a known socket may connect later. A search
+/// takes about 1 ms on a large host.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum of connections, closed ones included, of which each takes some 10 KB.
 const MAX_OBSERVED: usize = 1024;
-/// A connection that has received nothing for so long is idle: pauses of a server that limits its rate last a second at most.
+/// A connection that has received nothing for so long is idle: pauses of a server that limits its
+/// rate last a second at most.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// An observed connection of a process.
@@ -37,7 +40,8 @@ pub struct LiveFlow {
     pub diagnosis: Diagnosis,
 }
 
-/// A connection under observation in both directions; the direction of the data is known at the end.
+/// A connection under observation in both directions; the direction of the data is known at the
+/// end.
 struct Observed {
     local: SocketAddr,
     peer: SocketAddr,
@@ -45,9 +49,11 @@ struct Observed {
     sent: Observation,
 }
 
-/// Observes the TCP connections of a process for a time; returns those that moved data, the largest first.
+/// Observes the TCP connections of a process for a time; returns those that moved data, the largest
+/// first.
 ///
-/// Of more than a thousand connections those are kept that are open, and of these those that move most.
+/// Of more than a thousand connections those are kept that are open, and of these those that move
+/// most.
 ///
 /// Blocks until the time is over or `is_cancelled` returns true.
 ///
@@ -104,7 +110,8 @@ pub fn observe(
     Ok(flows)
 }
 
-/// Forgets a quarter of the maximum and what exceeds it: first closed connections, and those first that moved least.
+/// Forgets a quarter of the maximum and what exceeds it: first closed connections, and those first
+/// that moved least.
 fn forget_least(observed: &mut BTreeMap<u32, Observed>, open: &HashSet<u32>) {
     let rank = |(inode, flow): (&u32, &Observed)| (open.contains(inode), flow.moved(), *inode);
     let mut ranked: Vec<_> = observed.iter().map(rank).collect();
@@ -167,7 +174,8 @@ struct ProcessConnections {
     reader: SocketReader,
     /// The connections at the last reading.
     known: Vec<TcpConnection>,
-    /// The ports on which the process accepted connections at the last search: there it is the server.
+    /// The ports on which the process accepted connections at the last search: there it is the
+    /// server.
     listening: HashSet<u16>,
     /// All sockets of the process at the last search, of any type.
     searched: HashSet<u32>,
@@ -187,7 +195,8 @@ impl ProcessConnections {
         })
     }
 
-    /// Reads the connections; searches again if the process has new sockets or the last search is too old.
+    /// Reads the connections; searches again if the process has new sockets or the last search is
+    /// too old.
     fn read(&mut self, now: Duration) -> Result<(), Failure> {
         let process = self.process;
         let inodes = sock_diag::socket_inodes(process).map_err(|error| of_proc(process, &error))?;
@@ -210,7 +219,8 @@ impl ProcessConnections {
     }
 }
 
-/// Returns the time since data arrived from each host, the lower median of its connections: they share a path, on which they take turns.
+/// Returns the time since data arrived from each host, the lower median of its connections: they
+/// share a path, on which they take turns.
 fn data_ages(known: &[TcpConnection]) -> HashMap<IpAddr, Duration> {
     let mut ages: HashMap<_, Vec<_>> = HashMap::new();
     for socket in known {

@@ -24,7 +24,8 @@ pub struct Config {
     pub access: AccessConfig,
     /// How fast replies are sent.
     pub pacing: PacingConfig,
-    /// Serves `/metrics` at a separate address, over plain HTTP, which serves nothing else; nowhere where `None`.
+    /// Serves `/metrics` at a separate address, over plain HTTP, which serves nothing else; nowhere
+    /// where `None`.
     pub metrics: Option<SocketAddr>,
     /// Answers `longhaul probe` at `/.longhaul/measure`; not where `None`.
     pub measure: Option<MeasureConfig>,
@@ -63,7 +64,8 @@ pub struct AccessConfig {
 pub struct PacingConfig {
     /// The congestion control of every connection; the kernel's default where `None`.
     pub congestion: Option<String>,
-    /// The pace of replies of 1 MiB and more; a client may request less with `Longhaul-Pace`, never more.
+    /// The pace of replies of 1 MiB and more; a client may request less with `Longhaul-Pace`, never
+    /// more.
     pub pace: Pace,
     /// The initial window of connections to clients whose rate is known, set by host routes.
     pub initial_window: InitialWindow,
@@ -72,7 +74,8 @@ pub struct PacingConfig {
 /// How measurements are allowed; they need a token where the server has any.
 #[derive(Debug, Clone, Default)]
 pub struct MeasureConfig {
-    /// The highest rate of all streams and UDP ports together; UDP sends 40 Gbit/s at most where `None`.
+    /// The highest rate of all streams and UDP ports together; UDP sends 40 Gbit/s at most where
+    /// `None`.
     pub ceiling: Option<Rate>,
 }
 
@@ -99,10 +102,11 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
-    /// The authorities of client certificates (PEM), one of which must have signed that of each client; none is requested where
-    /// `None`.
+    /// The authorities of client certificates (PEM), one of which must have signed that of each
+    /// client; none is requested where `None`.
     pub client_ca: Option<PathBuf>,
-    /// The lists of client certificates that those authorities have revoked (PEM); one of each authority where given.
+    /// The lists of client certificates that those authorities have revoked (PEM); one of each
+    /// authority where given.
     pub client_crl: Option<PathBuf>,
 }
 
@@ -156,11 +160,11 @@ impl Default for Limits {
 /// Limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// Connections open at once; a further one takes a slot of the client that holds the most: that of its longest idle
-    /// connection, else of its slowest reply.
+    /// Connections open at once; a further one takes a slot of the client that holds the most: that
+    /// of its longest idle connection, else of its slowest reply.
     pub open: usize,
-    /// Connections of one client (an IPv4 address, or an IPv6 /64) open at once; a further one evicts its longest idle one, or waits
-    /// until one closes.
+    /// Connections of one client (an IPv4 address, or an IPv6 /64) open at once; a further one
+    /// evicts its longest idle one, or waits until one closes.
     pub per_client: usize,
     /// Connections that wait for a slot at once; half as many more are answered 503 for some time.
     pub waiting: usize,
@@ -180,13 +184,16 @@ pub struct Timeouts {
     pub head: Duration,
     /// Idle timeout: how long a connection may wait for a request without any progress.
     pub idle: Duration,
-    /// Stall timeout: how long a reply may last without an acknowledged byte, or an upload without a received one.
+    /// Stall timeout: how long a reply may last without an acknowledged byte, or an upload without
+    /// a received one.
     pub stall: Duration,
-    /// The rate below which a peer counts as stalled, on average over at least three stall timeouts.
+    /// The rate below which a peer counts as stalled, on average over at least three stall
+    /// timeouts.
     ///
     /// Lowered to half of [`PacingConfig::pace`] where that is less.
     pub slowest: Rate,
-    /// How long an operation on a file may take; a request that needs it is then answered 503, and a reply ends.
+    /// How long an operation on a file may take; a request that needs it is then answered 503, and
+    /// a reply ends.
     pub disk: Duration,
     /// How long replies in progress may take once the server finishes.
     pub grace: Duration,
@@ -201,7 +208,8 @@ pub struct ListingLimits {
     pub entries: usize,
     /// Listings of one file system being made at once; further requests get 503 with Retry-After.
     pub per_disk: usize,
-    /// Listings being made or sent that clients share; each may have one besides. One of 10 000 names takes about 2 MiB of memory.
+    /// Listings being made or sent that clients share; each may have one besides. One of 10 000
+    /// names takes about 2 MiB of memory.
     pub in_all: usize,
 }
 
@@ -210,14 +218,15 @@ pub struct ListingLimits {
 pub struct UploadLimits {
     /// The application buffer of all uploads together.
     pub app_buffer: AppBuffer,
-    /// Uploads in progress on one file system at once, and no more than what is left of `in_all`; a token has half of what is left to
-    /// the others. Further ones get 503 with Retry-After.
+    /// Uploads in progress on one file system at once, and no more than what is left of `in_all`; a
+    /// token has half of what is left to the others. Further ones get 503 with Retry-After.
     pub per_disk: usize,
     /// Uploads in progress on all file systems together.
     pub in_all: usize,
     /// Uploads beyond `in_all`, each the first one in progress on its file system.
     pub first: usize,
-    /// The space of all unfinished uploads together, those of plain PUT included; an upload that exceeds it gets 507.
+    /// The space of all unfinished uploads together, those of plain PUT included; an upload that
+    /// exceeds it gets 507.
     pub quota: Option<Bytes>,
     /// How long a paused upload is kept after its last byte.
     pub expiry: Option<Duration>,

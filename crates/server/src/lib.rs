@@ -1,4 +1,5 @@
-//! Longhaul's HTTP server: serves the files of one directory over HTTP/1.1 and HTTPS, paced to the path's rate.
+//! Longhaul's HTTP server: serves the files of one directory over HTTP/1.1 and HTTPS, paced to the
+//! path's rate.
 //!
 //! ```text
 //!   listen -> accept -> http_connection (one task each) -> access -> routes -> static_files -> reply
@@ -8,11 +9,12 @@
 //!                                '-> upload <- socket: engine::sink::pipeline -> file (writable servers)
 //! ```
 //!
-//! Tasks wait for sockets, and send small files that are in memory. Threads, a bounded number for each file system (`disks`), open all
-//! others and run sendfile, which may wait for the disk. `sandbox` takes capabilities, and all files but those served, from every
-//! thread. `connection_stats` counts connections and replies for an observer and `/metrics`.
-//! An idle connection costs a task of a few kilobytes and no thread. `admission` decides which connections may be open, so that no
-//! client can keep others out.
+//! Tasks wait for sockets, and send small files that are in memory. Threads, a bounded number for
+//! each file system (`disks`), open all others and run sendfile, which may wait for the disk.
+//! `sandbox` takes capabilities, and all files but those served, from every thread.
+//! `connection_stats` counts connections and replies for an observer and `/metrics`. An idle
+//! connection costs a task of a few kilobytes and no thread. `admission` decides which connections
+//! may be open, so that no client can keep others out.
 
 mod access;
 mod admission;

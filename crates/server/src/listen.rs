@@ -14,19 +14,21 @@ use crate::error::no_congestion;
 
 /// The most unsent data in the kernel's send buffer (TCP_NOTSENT_LOWAT).
 ///
-/// The kernel tunes the size of the send buffer, which must hold a whole BDP in flight; without this bound it would also hold a BDP of
-/// unsent bytes. The kernel reports the socket writable once less than half of the limit is unsent.
+/// The kernel tunes the size of the send buffer, which must hold a whole BDP in flight; without
+/// this bound it would also hold a BDP of unsent bytes. The kernel reports the socket writable once
+/// less than half of the limit is unsent.
 pub(crate) struct UnsentLimit {
     /// The bytes of a reply that were sent before.
     pub(crate) from: Bytes,
     pub(crate) limit: Bytes,
 }
 
-/// The limit of a new connection: thousands of slow peers must not fill the kernel's memory for TCP (`tcp_mem`).
+/// The limit of a new connection: thousands of slow peers must not fill the kernel's memory for TCP
+/// (`tcp_mem`).
 const FIRST_UNSENT: Bytes = Bytes::kib(128);
 
-/// The limits once a reply has sent more. The second half of 16 MiB lasts 7 ms at 10 Gbit/s: if the thread that refills it is later, a paced connection
-/// loses that time.
+/// The limits once a reply has sent more. The second half of 16 MiB lasts 7 ms at 10 Gbit/s: if the
+/// thread that refills it is later, a paced connection loses that time.
 pub(crate) const MORE_UNSENT: [UnsentLimit; 2] = [
     UnsentLimit { from: Bytes::mib(1), limit: Bytes::mib(4) },
     UnsentLimit { from: Bytes::mib(16), limit: Bytes::mib(16) },

@@ -1,7 +1,9 @@
-//! Gives up what a server that listens does not need: capabilities, and all files but those it serves or reads again.
+//! Gives up what a server that listens does not need: capabilities, and all files but those it
+//! serves or reads again.
 //!
-//! A bug in the parsing of names or requests then opens nothing else, and starts no program. Landlock, the filter of system calls and
-//! capabilities belong to threads: what is given up is given up by the calling thread and by those that it starts.
+//! A bug in the parsing of names or requests then opens nothing else, and starts no program.
+//! Landlock, the filter of system calls and capabilities belong to threads: what is given up is
+//! given up by the calling thread and by those that it starts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,15 +23,16 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 /// The rules that this module knows; older kernels enforce fewer of them.
 const KNOWN: ABI = ABI::V7;
 
-/// What the server reads besides files: its own descriptors, the mount table, TCP's settings, counters of memory and of interfaces.
+/// What the server reads besides files: its own descriptors, the mount table, TCP's settings,
+/// counters of memory and of interfaces.
 const SYSTEM: [&str; 4] = ["/proc", "/sys/class/net", "/sys/fs/cgroup", "/dev/urandom"];
 
 /// Capabilities for files of other users.
 const FOR_FILES: CapabilitySet =
     CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::FOWNER);
 
-/// Keeps programs that the calling thread and those that it starts may run from getting further privileges: no_new_privs, and an empty
-/// bounding set. Their own capabilities are untouched.
+/// Keeps programs that the calling thread and those that it starts may run from getting further
+/// privileges: no_new_privs, and an empty bounding set. Their own capabilities are untouched.
 ///
 /// # Errors
 /// What the kernel says. Without CAP_SETPCAP the bounding set stays, and has no effect.
@@ -56,7 +59,8 @@ pub fn drop_capabilities() -> io::Result<()> {
     keep_capabilities(CapabilitySet::empty())
 }
 
-/// Runs `start` in a thread that has only capabilities for files of other users; the threads that it starts have no others either.
+/// Runs `start` in a thread that has only capabilities for files of other users; the threads that
+/// it starts have no others either.
 pub fn with_file_capabilities<T: Send>(start: impl FnOnce() -> T + Send) -> T {
     let run = || {
         if let Err(error) = keep_capabilities(FOR_FILES) {
@@ -93,7 +97,8 @@ pub struct Confinement {
 pub enum Confined {
     /// Files elsewhere cannot be opened, and no TCP socket can be bound or connected.
     ToServedFiles,
-    /// The kernel enforces only some of the rules: those for files, and not all that later kernels have.
+    /// The kernel enforces only some of the rules: those for files, and not all that later kernels
+    /// have.
     Partially,
     /// The kernel has no Landlock: only capabilities are given up.
     CapabilitiesOnly,
@@ -104,7 +109,8 @@ impl Confinement {
         Self { root: root.to_owned(), is_writable, renewed, changes_network }
     }
 
-    /// Confines the calling thread, and those that it starts from now on; warns of files that these cannot read again.
+    /// Confines the calling thread, and those that it starts from now on; warns of files that these
+    /// cannot read again.
     ///
     /// # Errors
     /// What the kernel says, but for a missing Landlock.
@@ -120,7 +126,8 @@ impl Confinement {
         })
     }
 
-    /// Keeps only capabilities for files of other users, and for routes and congestion controls where they are changed.
+    /// Keeps only capabilities for files of other users, and for routes and congestion controls
+    /// where they are changed.
     fn keep_needed_capabilities(&self) -> io::Result<()> {
         let mut needed = CapabilitySet::DAC_READ_SEARCH;
         if self.is_writable {
@@ -132,7 +139,8 @@ impl Confinement {
         keep_capabilities(needed)
     }
 
-    /// Warns of files whose change would have no effect: the process may have another user than when it read them.
+    /// Warns of files whose change would have no effect: the process may have another user than
+    /// when it read them.
     fn warn_of_unreadable(&self) {
         for file in &self.renewed {
             if let Err(error) = input_file::open(file) {
@@ -168,10 +176,12 @@ macro_rules! system_calls {
     ($($name:ident)+) => { [$(libc::$name),+] };
 }
 
-/// System calls that no thread of the server makes, and that an attacker's code in its process could use: they start programs, look into
-/// other processes, change namespaces, mounts, users, keys, clocks and the kernel, and call it without a filter's sight (io_uring).
+/// System calls that no thread of the server makes, and that an attacker's code in its process
+/// could use: they start programs, look into other processes, change namespaces, mounts, users,
+/// keys, clocks and the kernel, and call it without a filter's sight (io_uring).
 ///
-/// Those that are allowed are not listed: the C library and the runtime use others from version to version.
+/// Those that are allowed are not listed: the C library and the runtime use others from version to
+/// version.
 const FORBIDDEN: &[libc::c_long] = &system_calls![
     SYS_execve SYS_execveat
     SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
@@ -195,7 +205,8 @@ fn forbid_system_calls() -> io::Result<()> {
     seccompiler::apply_filter(&program).map_err(io::Error::other)
 }
 
-/// Returns the directories in which a file is replaced: its own, and that of the file which it links to.
+/// Returns the directories in which a file is replaced: its own, and that of the file which it
+/// links to.
 fn places(file: &Path) -> Vec<PathBuf> {
     let absolute = std::path::absolute(file).ok();
     let linked = file.canonicalize().ok();

@@ -39,8 +39,8 @@ use longhaul_engine::pacing::CongestionPlan;
 /// The limit of connections to a separate address for metrics.
 pub(crate) const METRICS_CONNECTIONS: usize = 16;
 
-/// TLS handshakes in progress that clients share; each may have one besides. One of RSA with 2048 bits takes about a millisecond of a
-/// processor.
+/// TLS handshakes in progress that clients share; each may have one besides. One of RSA with 2048
+/// bits takes about a millisecond of a processor.
 const HANDSHAKES: usize = 256;
 
 /// A server that listens; [`Server::run`] makes it answer.
@@ -122,7 +122,8 @@ impl Server {
         })
     }
 
-    /// Returns the addresses that the server listens on, with ports chosen by the kernel where 0 was configured.
+    /// Returns the addresses that the server listens on, with ports chosen by the kernel where 0
+    /// was configured.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -132,7 +133,8 @@ impl Server {
         self.metrics.as_ref().map(|(_, address)| *address)
     }
 
-    /// Checks what depends on the process's user: whether the tokens' directories can be used. File systems that hang are warned of.
+    /// Checks what depends on the process's user: whether the tokens' directories can be used. File
+    /// systems that hang are warned of.
     ///
     /// Called between the change of the user and [`Server::run`], outside of a runtime.
     pub fn check(&self) -> Result<(), Failure> {
@@ -150,12 +152,14 @@ impl Server {
 
     /// Sets the observer of [`Server::run`].
     ///
-    /// Called after [`Server::bind`], so that a server that cannot start neither begins a record nor replaces one.
+    /// Called after [`Server::bind`], so that a server that cannot start neither begins a record
+    /// nor replaces one.
     pub fn observe(&mut self, telemetry: Telemetry) {
         self.telemetry = Some(telemetry);
     }
 
-    /// Returns what the server's threads need from now on; applied by the caller before the runtime starts.
+    /// Returns what the server's threads need from now on; applied by the caller before the runtime
+    /// starts.
     pub fn confinement(&self) -> &Confinement {
         &self.confinement
     }
@@ -210,7 +214,8 @@ impl Server {
     }
 }
 
-/// Starts the tasks that read again what changes while the server runs, and that delete expired uploads.
+/// Starts the tasks that read again what changes while the server runs, and that delete expired
+/// uploads.
 fn follow(services: &Services) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let Services { access, static_files, uploads, tls, .. } = services;
@@ -235,10 +240,12 @@ fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
     Confinement::new(&config.files.root, config.access.writable, tls.chain(tokens).collect(), changes_network)
 }
 
-/// Returns whether a server sets a congestion control that only CAP_NET_ADMIN permits: the `requested` one, or, after a restart of slow
-/// start, the `default` again. In a network namespace `allowed` may lack the default.
+/// Returns whether a server sets a congestion control that only CAP_NET_ADMIN permits: the
+/// `requested` one, or, after a restart of slow start, the `default` again. In a network namespace
+/// `allowed` may lack the default.
 ///
-/// The control that a restart passes through does not count: where it is not allowed, slow start is not restarted.
+/// The control that a restart passes through does not count: where it is not allowed, slow start is
+/// not restarted.
 fn sets_disallowed_control(
     requested: Option<&str>,
     default: Option<&str>,
@@ -249,7 +256,8 @@ fn sets_disallowed_control(
     requested.or(returns_to).is_some_and(|name| !allowed.iter().any(|allowed| allowed == name))
 }
 
-/// Opens the listening socket for metrics; returns its address too, with a port chosen by the kernel.
+/// Opens the listening socket for metrics; returns its address too, with a port chosen by the
+/// kernel.
 fn listen_for_metrics(
     address: SocketAddr,
     pacing: &PacingConfig,
@@ -259,7 +267,8 @@ fn listen_for_metrics(
     Ok((listener, address))
 }
 
-/// Makes the context of the separate address for metrics: its own limit, so that connections for files cannot use it up.
+/// Makes the context of the separate address for metrics: its own limit, so that connections for
+/// files cannot use it up.
 fn metrics_context(files: &ServerContext, limits: ConnectionLimits) -> ServerContext {
     let (open, per_client) = (METRICS_CONNECTIONS, METRICS_CONNECTIONS);
     let limits = ConnectionLimits { open, per_client, ..limits };

@@ -1,4 +1,5 @@
-//! Stops a server: the phases of its life, the handle that raises them, and the wait for transfers in progress.
+//! Stops a server: the phases of its life, the handle that raises them, and the wait for transfers
+//! in progress.
 
 use std::time::Duration;
 
@@ -38,7 +39,8 @@ impl Stopper {
         self.phase.subscribe()
     }
 
-    /// Stops accepting, closes idle connections, and lets replies in progress finish within [`crate::Timeouts::grace`].
+    /// Stops accepting, closes idle connections, and lets replies in progress finish within
+    /// [`crate::Timeouts::grace`].
     pub fn finish(&self) {
         self.raise(ServerPhase::Finishing);
     }
@@ -53,8 +55,8 @@ impl Stopper {
     }
 }
 
-/// Waits until `stopper` stops the server. Lets replies in progress finish, then cuts the remaining connections and makes received bytes
-/// durable.
+/// Waits until `stopper` stops the server. Lets replies in progress finish, then cuts the remaining
+/// connections and makes received bytes durable.
 pub(crate) async fn shut_down(
     stopper: &Stopper,
     files: &ServerContext,
@@ -74,8 +76,8 @@ pub(crate) async fn shut_down(
         _ = phase.wait_for(|phase| *phase >= ServerPhase::Ended) => {}
     }
     stopper.raise(ServerPhase::Ended);
-    // Closes the sockets, whose ports are free even where the process cannot end: the kernel does not end a thread that waits for
-    // some file systems.
+    // Closes the sockets, whose ports are free even where the process cannot end: the kernel does
+    // not end a thread that waits for some file systems.
     accepting.shutdown().await;
     let ended = async {
         // Every task drops its connection before the runtime shuts down.

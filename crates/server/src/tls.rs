@@ -1,5 +1,5 @@
-//! What HTTPS needs: certificate, key, and the authorities of client certificates with their lists of revoked ones; read at the start,
-//! and again when their files change.
+//! What HTTPS needs: certificate, key, and the authorities of client certificates with their lists
+//! of revoked ones; read at the start, and again when their files change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ pub(crate) struct RenewedTls {
 struct TlsInUse {
     pair: Arc<CertifiedKey>,
     clients: Arc<dyn ClientCertVerifier>,
-    /// Made of both. A new one knows no sessions: one that is resumed would not show its certificate again.
+    /// Made of both. A new one knows no sessions: one that is resumed would not show its
+    /// certificate again.
     config: Arc<ServerConfig>,
 }
 
@@ -139,7 +140,8 @@ fn in_use(
     Ok(TlsInUse { pair, clients, config: Arc::new(config) })
 }
 
-/// Makes what accepts only clients with a certificate of the given authorities that is not revoked; any client where there are none.
+/// Makes what accepts only clients with a certificate of the given authorities that is not revoked;
+/// any client where there are none.
 fn client_verifier(files: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, Failure> {
     let Some(path) = &files.client_ca else { return Ok(WebPkiClientVerifier::no_client_auth()) };
     let bad = |reason: String| unusable("certificate of a client authority", path, &reason);
@@ -175,7 +177,8 @@ fn is_outdated(list: &CertificateRevocationListDer<'_>) -> bool {
     parsed.and_then(|(_, list)| list.next_update()).is_some_and(|next| next < ASN1Time::now())
 }
 
-/// Returns whether a handshake failed for want of a list of revoked certificates: of this authority, or of this day.
+/// Returns whether a handshake failed for want of a list of revoked certificates: of this
+/// authority, or of this day.
 pub(crate) fn lacks_revocations(error: &std::io::Error) -> bool {
     use CertificateError::{ExpiredRevocationList, ExpiredRevocationListContext, UnknownRevocationStatus};
     let error = error.get_ref().and_then(|error| error.downcast_ref());

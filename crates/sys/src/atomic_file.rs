@@ -13,7 +13,8 @@ const UNFINISHED: &str = "~";
 
 /// Replaces a file's content in one step, or creates the file with `mode` less the process's umask.
 ///
-/// A reader sees the old or the new content, never a part, even after a crash; after an error it sees the old one.
+/// A reader sees the old or the new content, never a part, even after a crash; after an error it
+/// sees the old one.
 ///
 /// # Errors
 /// The kernel's error.

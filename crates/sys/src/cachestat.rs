@@ -32,15 +32,15 @@ struct Pages {
 /// Counts a file's pages in the page cache. The time grows with their number.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] if the kernel is older than 6.5, or the file is on hugetlbfs. EPERM if the file is
-/// neither writable nor owned by the caller (Linux 6.16 and later).
+/// [`io::ErrorKind::Unsupported`] if the kernel is older than 6.5, or the file is on hugetlbfs.
+/// EPERM if the file is neither writable nor owned by the caller (Linux 6.16 and later).
 pub fn page_cache(file: &File) -> io::Result<PageCache> {
     // A length of 0 extends to the end of the file.
     page_cache_of(file, Range { offset: 0, len: 0 })
 }
 
-/// Returns whether all pages of a range are in the page cache, so that reading them does not wait for a device; `false`
-/// if unknown.
+/// Returns whether all pages of a range are in the page cache, so that reading them does not wait
+/// for a device; `false` if unknown.
 pub fn is_cached(file: &File, start: Bytes, length: Bytes) -> bool {
     if length == Bytes::ZERO {
         return true;
@@ -55,7 +55,8 @@ pub fn is_cached(file: &File, start: Bytes, length: Bytes) -> bool {
 fn page_cache_of(file: &File, range: Range) -> io::Result<PageCache> {
     let mut pages = Pages::default();
     let no_flags: c_uint = 0;
-    // SAFETY: both structs have the kernel's layout and live across the call; it reads one and writes the other.
+    // SAFETY: both structs have the kernel's layout and live across the call; it reads one and
+    // writes the other.
     let rc = unsafe {
         libc::syscall(SYS_CACHESTAT, file.as_raw_fd() as c_int, &raw const range, &raw mut pages, no_flags)
     };

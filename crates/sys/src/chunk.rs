@@ -58,7 +58,8 @@ impl Chunk {
         self.lent.load(Ordering::Acquire) == 0
     }
 
-    /// Lends `len` bytes, aligned to `len`; `None` if none are free, or `len` is not a power of two of blocks.
+    /// Lends `len` bytes, aligned to `len`; `None` if none are free, or `len` is not a power of two
+    /// of blocks.
     pub fn lend(self: &Arc<Self>, len: usize) -> Option<Piece> {
         let block = self.size() / Self::BLOCKS;
         let blocks = len / block;
@@ -86,7 +87,8 @@ impl Deref for Piece {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes are mapped as long as `chunk` lives, initialised (zeroed), and lent to this piece alone.
+        // SAFETY: the bytes are mapped as long as `chunk` lives, initialised (zeroed), and lent to
+        // this piece alone.
         unsafe { slice::from_raw_parts(self.start, self.len) }
     }
 }

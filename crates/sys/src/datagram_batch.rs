@@ -55,7 +55,8 @@ impl DatagramBatch {
         Self { data: vec![0; BATCH * largest], largest, received: Vec::with_capacity(BATCH) }
     }
 
-    /// Receives up to 32 datagrams that have arrived; blocks for the first according to the socket's mode.
+    /// Receives up to 32 datagrams that have arrived; blocks for the first according to the
+    /// socket's mode.
     ///
     /// # Errors
     /// The kernel's error; `WouldBlock` if none arrived within the socket's timeout.

@@ -8,7 +8,8 @@ use longhaul_core::host_check::DirectIoFact;
 use longhaul_core::units::Bytes;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
 
-/// Queries the Direct I/O requirements of a file (STATX_DIOALIGN, Linux 6.1); the alignment is a power of two.
+/// Queries the Direct I/O requirements of a file (STATX_DIOALIGN, Linux 6.1); the alignment is a
+/// power of two.
 ///
 /// `None` if the kernel or the file system does not report it: only a trial shows it.
 pub fn ask(file: &File) -> Option<DirectIoFact> {
@@ -21,9 +22,11 @@ pub fn ask(file: &File) -> Option<DirectIoFact> {
     Some(if is_aligned { DirectIoFact::Aligned(Bytes::new(align)) } else { DirectIoFact::Impossible })
 }
 
-/// Returns the alignment, in bytes, that O_DIRECT requires of this file's offsets, lengths and memory.
+/// Returns the alignment, in bytes, that O_DIRECT requires of this file's offsets, lengths and
+/// memory.
 ///
-/// `None` if the kernel or the file system does not report it, or the file does not support Direct I/O.
+/// `None` if the kernel or the file system does not report it, or the file does not support Direct
+/// I/O.
 pub fn alignment(file: &File) -> Option<u64> {
     if let Some(DirectIoFact::Aligned(align)) = ask(file) { Some(align.get()) } else { None }
 }

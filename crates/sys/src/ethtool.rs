@@ -1,6 +1,6 @@
 //! Queries drivers of network devices by ethtool over generic netlink (kernel documentation,
-//! networking/ethtool-netlink; Linux 5.6), in the calling thread's network namespace and without privilege; changes them with
-//! CAP_NET_ADMIN.
+//! networking/ethtool-netlink; Linux 5.6), in the calling thread's network namespace and without
+//! privilege; changes them with CAP_NET_ADMIN.
 
 use std::io;
 
@@ -11,7 +11,8 @@ use rustix::net::netlink;
 use crate::link::text;
 use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, Netlink, Request, cut_short};
 
-/// The number of the control family (`GENL_ID_CTRL`), which resolves other families, and its request.
+/// The number of the control family (`GENL_ID_CTRL`), which resolves other families, and its
+/// request.
 const CONTROL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -85,8 +86,8 @@ impl Ethtool {
     /// Opens a netlink socket and resolves the family.
     ///
     /// # Errors
-    /// `Unsupported` from a kernel without ethtool over netlink, or where a sandbox refuses generic netlink; else the
-    /// kernel's error, such as EMFILE.
+    /// `Unsupported` from a kernel without ethtool over netlink, or where a sandbox refuses generic
+    /// netlink; else the kernel's error, such as EMFILE.
     pub fn open() -> io::Result<Self> {
         let netlink = Netlink::open_protocol(Some(netlink::GENERIC));
         let netlink = netlink.map_err(|error| open_error("open a socket of generic netlink", &error))?;
@@ -142,7 +143,8 @@ impl Ethtool {
     /// Sets the sizes of a device's rings, in packets; a driver may restart the link for it.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_ADMIN, EINVAL for a size beyond the maximum, EOPNOTSUPP if the driver does not resize them.
+    /// EPERM without CAP_NET_ADMIN, EINVAL for a size beyond the maximum, EOPNOTSUPP if the driver
+    /// does not resize them.
     pub fn set_rings(&self, device: u32, rx: u32, tx: u32) -> io::Result<()> {
         let mut request = device_request(self.family, RINGS_SET, device, NLM_F_ACK);
         request.attribute(RINGS_RX, &rx.to_ne_bytes());
@@ -150,7 +152,8 @@ impl Ethtool {
         self.netlink.ask(request).map(drop)
     }
 
-    /// Requests that a feature is on or off; whether it is, [`Self::features`] tells: it may depend on others.
+    /// Requests that a feature is on or off; whether it is, [`Self::features`] tells: it may depend
+    /// on others.
     ///
     /// # Errors
     /// EPERM without CAP_NET_ADMIN, EOPNOTSUPP for a name that the kernel does not know.
@@ -166,7 +169,8 @@ impl Ethtool {
     }
 }
 
-/// Says which operation of [`Ethtool::open`] failed, and whether it is one that the kernel lacks or a sandbox refuses.
+/// Says which operation of [`Ethtool::open`] failed, and whether it is one that the kernel lacks or
+/// a sandbox refuses.
 fn open_error(operation: &str, error: &io::Error) -> io::Error {
     let message = format!("cannot {operation}: {error}");
     match error.raw_os_error() {

@@ -10,13 +10,15 @@ use parking_lot::{Condvar, Mutex};
 
 /// A shared, writable mapping of the start of a file.
 ///
-/// Provides copies into the mapping but no references, so that threads may share it: a copy has exclusive use of its
-/// range, and waits for an overlapping one. As with every mapping, truncation by another program, a disk error or a
-/// full disk ends the process with SIGBUS: reserve the space first.
+/// Provides copies into the mapping but no references, so that threads may share it: a copy has
+/// exclusive use of its range, and waits for an overlapping one. As with every mapping, truncation
+/// by another program, a disk error or a full disk ends the process with SIGBUS: reserve the space
+/// first.
 #[derive(Debug)]
 pub struct FileMap {
-    /// No reference to the bytes ever exists. They are only written, and by one thread at a time: `writing` keeps ranges
-    /// that overlap apart, and its mutex orders one write of a byte before the next.
+    /// No reference to the bytes ever exists. They are only written, and by one thread at a time:
+    /// `writing` keeps ranges that overlap apart, and its mutex orders one write of a byte before
+    /// the next.
     mapping: MmapRaw,
     writing: RangeLock,
 }
@@ -58,12 +60,14 @@ impl Drop for HeldRange<'_> {
     }
 }
 
-/// The bytes copied at once. For copies much larger than the caches, the C library interleaves several pages, and the
-/// resulting page faults took the kernel seven times as long (segments of 16 MiB).
+/// The bytes copied at once. For copies much larger than the caches, the C library interleaves
+/// several pages, and the resulting page faults took the kernel seven times as long (segments of 16
+/// MiB).
 const PIECE: usize = 1 << 20;
 
 impl FileMap {
-    /// Maps the first `len` bytes of `file`, and advises the kernel that they are written sequentially.
+    /// Maps the first `len` bytes of `file`, and advises the kernel that they are written
+    /// sequentially.
     ///
     /// # Errors
     /// ENODEV, EACCES or ENOMEM from mmap(2).
@@ -86,8 +90,8 @@ impl FileMap {
         let to = self.mapping.as_mut_ptr().wrapping_add(range.start);
         let _held = self.writing.hold(range);
         for (index, piece) in data.chunks(PIECE).enumerate() {
-            // SAFETY: the range lies within the mapping, and no other thread writes it while it is held; `data` cannot
-            // overlap memory that no reference points to.
+            // SAFETY: the range lies within the mapping, and no other thread writes it while it is
+            // held; `data` cannot overlap memory that no reference points to.
             unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), to.add(index * PIECE), piece.len()) };
         }
         Ok(())

@@ -60,8 +60,8 @@ pub fn waiting_pages() -> Option<HostPages> {
     waiting(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Returns the memory available to this process without swapping, by the kernel's estimate and the limits of its
-/// control groups.
+/// Returns the memory available to this process without swapping, by the kernel's estimate and the
+/// limits of its control groups.
 pub fn available_memory() -> Option<Bytes> {
     let host = entry(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     Some(cgroup_memory().map_or(host, |left| left.min(host)))
@@ -104,16 +104,16 @@ pub fn thread_cpu_time() -> Duration {
 
 /// The CPU time clock of one thread, readable by other threads.
 ///
-/// After the thread has ended, the kernel may reuse its number: a clock must only be read while its thread is known to
-/// run.
+/// After the thread has ended, the kernel may reuse its number: a clock must only be read while its
+/// thread is known to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadClock(ClockId);
 
 impl ThreadClock {
     /// Returns the clock of the calling thread.
     pub fn current() -> Self {
-        // The format of clock_getcpuclockid(3): the complement of the number, the kind of clock (CPUCLOCK_SCHED) and
-        // the bit of a thread clock (CPUCLOCK_PERTHREAD_MASK).
+        // The format of clock_getcpuclockid(3): the complement of the number, the kind of clock
+        // (CPUCLOCK_SCHED) and the bit of a thread clock (CPUCLOCK_PERTHREAD_MASK).
         const SCHED: libc::clockid_t = 2;
         const PER_THREAD: libc::clockid_t = 4;
         let thread = rustix::thread::gettid().as_raw_nonzero().get();

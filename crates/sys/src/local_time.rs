@@ -11,7 +11,8 @@ use longhaul_core::queue_admission::WeekTime;
 /// EOVERFLOW for a year that does not fit.
 pub fn local_time(unix: i64) -> io::Result<WeekTime> {
     let mut parts = MaybeUninit::<libc::tm>::uninit();
-    // SAFETY: both pointers are valid for the call, which writes the whole of `parts` unless it returns null.
+    // SAFETY: both pointers are valid for the call, which writes the whole of `parts` unless it
+    // returns null.
     let done = unsafe { libc::localtime_r(&raw const unix, parts.as_mut_ptr()) };
     if done.is_null() {
         return Err(io::Error::last_os_error());

@@ -7,7 +7,8 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 /// Returns unused memory of the allocator to the kernel. Without glibc it does nothing.
 pub fn release_unused() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: malloc_trim may be called at any time from any thread, and changes no memory that is in use.
+    // SAFETY: malloc_trim may be called at any time from any thread, and changes no memory that is
+    // in use.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -10,7 +10,8 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 /// Moves the calling thread into a new network namespace, and returns its handle.
 ///
-/// The namespace has no name: the kernel removes it and its devices with its last thread and handle.
+/// The namespace has no name: the kernel removes it and its devices with its last thread and
+/// handle.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN, ENOSPC at the limit of namespaces.
@@ -28,7 +29,8 @@ pub fn enter_network(handle: impl AsFd) -> io::Result<()> {
     Ok(rustix::thread::move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
-/// Moves the calling thread into a new mount namespace whose mounts do not propagate to the old one.
+/// Moves the calling thread into a new mount namespace whose mounts do not propagate to the old
+/// one.
 ///
 /// The thread also gets a separate working directory and umask.
 ///
@@ -44,21 +46,24 @@ pub fn enter_new_mounts() -> io::Result<()> {
 
 /// Moves the process into a new user namespace in which it is root.
 ///
-/// If the process may map further ids (root, or a user with ranges in `/etc/subuid` and `/etc/subgid` and `newuidmap`
-/// installed), programs in the namespace can change to other users; otherwise it has only one user.
+/// If the process may map further ids (root, or a user with ranges in `/etc/subuid` and
+/// `/etc/subgid` and `newuidmap` installed), programs in the namespace can change to other users;
+/// otherwise it has only one user.
 ///
 /// # Errors
-/// EINVAL if the process has a second thread; EPERM or ENOSPC if the kernel does not let this user create namespaces.
+/// EINVAL if the process has a second thread; EPERM or ENOSPC if the kernel does not let this user
+/// create namespaces.
 pub fn become_root_in_user_namespace() -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mapper = IdMapper::start(uid, gid);
-    // SAFETY: NEWUSER changes credentials only, and the kernel refuses it to a process with threads.
+    // SAFETY: NEWUSER changes credentials only, and the kernel refuses it to a process with
+    // threads.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?;
     if mapper.is_ok_and(IdMapper::map) {
         return Ok(());
     }
-    // The shell may have failed after writing a map, which cannot be written twice; `setgroups` cannot be written once
-    // groups are mapped.
+    // The shell may have failed after writing a map, which cannot be written twice; `setgroups`
+    // cannot be written once groups are mapped.
     if is_unmapped("/proc/self/uid_map")? {
         fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     }
@@ -96,7 +101,8 @@ impl IdMapper {
         Ok(Self { shell: shell.spawn()? })
     }
 
-    /// Makes the shell map the ids of the process's current namespace; returns whether it succeeded.
+    /// Makes the shell map the ids of the process's current namespace; returns whether it
+    /// succeeded.
     fn map(mut self) -> bool {
         drop(self.shell.stdin.take());
         self.shell.wait().is_ok_and(|status| status.success())

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The total time that some task has waited for a CPU or for memory, of this host, and of this process's control group
-/// if it has its own counters (version 2).
+/// The total time that some task has waited for a CPU or for memory, of this host, and of this
+/// process's control group if it has its own counters (version 2).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pressure(Vec<Option<Duration>>);
 

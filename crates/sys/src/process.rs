@@ -16,8 +16,8 @@ use rustix::thread::UnshareFlags;
 
 /// A PID namespace, held by an init process; all its processes are killed when this is dropped.
 ///
-/// They are also killed when this process ends in any way, including SIGKILL: the init reads from a pipe whose other
-/// end only this process holds, and the kernel kills a namespace with its init.
+/// They are also killed when this process ends in any way, including SIGKILL: the init reads from a
+/// pipe whose other end only this process holds, and the kernel kills a namespace with its init.
 #[derive(Debug)]
 pub struct PidNamespace {
     init: Pid,
@@ -28,9 +28,9 @@ pub struct PidNamespace {
 impl PidNamespace {
     /// Creates a PID namespace for the calling thread's future children.
     ///
-    /// The thread itself stays outside, and cannot start threads from now on. The namespace's own `/proc` is mounted in
-    /// the thread's mount namespace, which must be private, if the kernel permits it; in containers it may not, and the
-    /// old `/proc` remains.
+    /// The thread itself stays outside, and cannot start threads from now on. The namespace's own
+    /// `/proc` is mounted in the thread's mount namespace, which must be private, if the kernel
+    /// permits it; in containers it may not, and the old `/proc` remains.
     ///
     /// # Errors
     /// The kernel's error without CAP_SYS_ADMIN, or at the limit of processes or namespaces.
@@ -106,8 +106,8 @@ unsafe fn close_all_but_stdin() {
 
 /// Writes each of `steps` in order, in a separate process that survives a kill of this one.
 ///
-/// For changes that must be undone in any case: write, use, write back. Every step is tried, so that the last one is
-/// done even if an earlier one fails.
+/// For changes that must be undone in any case: write, use, write back. Every step is tried, so
+/// that the last one is done even if an earlier one fails.
 ///
 /// # Errors
 /// Returns the first error of a write.
@@ -200,8 +200,8 @@ fn time(value: libc::timeval) -> Duration {
     Duration::from_secs(part(value.tv_sec)) + Duration::from_micros(part(value.tv_usec))
 }
 
-/// Requests the real-time scheduling class SCHED_RR for the calling thread, with a priority from 1 (lowest) to 99. The
-/// thread's children do not inherit it.
+/// Requests the real-time scheduling class SCHED_RR for the calling thread, with a priority from 1
+/// (lowest) to 99. The thread's children do not inherit it.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_NICE; EINVAL for an invalid priority.

@@ -1,4 +1,5 @@
-//! Queueing disciplines of devices (tc(8)) over rtnetlink, in the calling thread's network namespace.
+//! Queueing disciplines of devices (tc(8)) over rtnetlink, in the calling thread's network
+//! namespace.
 
 use std::io;
 
@@ -41,11 +42,12 @@ pub fn of_device(device: u32) -> io::Result<Qdiscs> {
     listed.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the kernel lists no queueing discipline"))
 }
 
-/// Gives a device a queueing discipline with the options that are its default; one with several queues keeps its root, and gets one
-/// for each queue.
+/// Gives a device a queueing discipline with the options that are its default; one with several
+/// queues keeps its root, and gets one for each queue.
 ///
 /// # Errors
-/// EPERM without CAP_NET_ADMIN; ENOENT if the kernel has no such kind, after which the device has the kernel's choice.
+/// EPERM without CAP_NET_ADMIN; ENOENT if the kernel has no such kind, after which the device has
+/// the kernel's choice.
 pub fn replace(device: u32, kind: &str) -> io::Result<()> {
     let now = of_device(device)?;
     let netlink = Netlink::open()?;

@@ -21,8 +21,9 @@ const READY: u64 = 8;
 
 /// Creates a ring of `capacity` bytes, rounded up to 2 MiB.
 ///
-/// Populates the memory in advance if it is at most an eighth of the available memory, with huge pages if the kernel
-/// allows them: a page fault on first use would delay the writer by milliseconds.
+/// Populates the memory in advance if it is at most an eighth of the available memory, with huge
+/// pages if the kernel allows them: a page fault on first use would delay the writer by
+/// milliseconds.
 ///
 /// # Errors
 /// The kernel's error if the address space has no room for the ring.
@@ -43,7 +44,8 @@ pub fn ring(capacity: usize) -> io::Result<(Producer, Consumer)> {
     Ok((Producer { shared: Arc::clone(&shared), head: 0, reserved: None }, Consumer { shared, tail: 0 }))
 }
 
-/// The state of a ring. Positions count all bytes passed so far; the memory offset is the position modulo the length.
+/// The state of a ring. Positions count all bytes passed so far; the memory offset is the position
+/// modulo the length.
 struct RingState {
     /// Producer and consumer keep their accesses disjoint.
     memory: MmapRaw,
@@ -85,7 +87,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Returns `len` bytes to fill and then [`commit`](Self::commit); `None` while the ring has too little space.
+    /// Returns `len` bytes to fill and then [`commit`](Self::commit); `None` while the ring has too
+    /// little space.
     pub fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         let capacity = self.shared.memory.len();
         let need = HEADER.checked_add(len)?.checked_next_multiple_of(ALIGN)?;

@@ -54,7 +54,8 @@ impl Netlink {
         Ok(Self { socket, turn: Mutex::new(()) })
     }
 
-    /// Opens a socket that receives notifications of these groups (`RTMGRP_*`), for [`Self::notification`].
+    /// Opens a socket that receives notifications of these groups (`RTMGRP_*`), for
+    /// [`Self::notification`].
     ///
     /// # Errors
     /// See [`Self::open`].
@@ -64,7 +65,8 @@ impl Netlink {
         Ok(listening)
     }
 
-    /// Returns the socket's address, which [`sender`] returns for changes requested by it; 0 before the first request.
+    /// Returns the socket's address, which [`sender`] returns for changes requested by it; 0 before
+    /// the first request.
     ///
     /// # Errors
     /// The kernel's error.
@@ -171,8 +173,8 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Returns the address of the socket that requested the change reported by a message; 0 for changes by the kernel
-/// itself.
+/// Returns the address of the socket that requested the change reported by a message; 0 for changes
+/// by the kernel itself.
 pub fn sender(message: &[u8]) -> Option<u32> {
     message.get(12..HEADER)?.try_into().ok().map(u32::from_ne_bytes)
 }

@@ -19,8 +19,8 @@ const INFO: u16 = 2;
 const SOCKET_ID: usize = 48;
 /// Bytes of `struct inet_diag_msg`.
 const MESSAGE: usize = 4 + SOCKET_ID + 20;
-/// The states in which connections move data, as bits: ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2 and CLOSE-WAIT
-/// (linux/tcp_states.h).
+/// The states in which connections move data, as bits: ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2 and
+/// CLOSE-WAIT (linux/tcp_states.h).
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
 /// LISTEN (linux/tcp_states.h), as a bit.
 const LISTEN: u32 = 1 << 10;
@@ -41,7 +41,8 @@ pub struct TcpConnection {
     name: SocketName,
 }
 
-/// The kernel's identification of a socket: its family, and `struct inet_diag_sockid` with its unique cookie.
+/// The kernel's identification of a socket: its family, and `struct inet_diag_sockid` with its
+/// unique cookie.
 type SocketName = (u8, [u8; SOCKET_ID]);
 
 /// Creates a request for one socket, or for all of a family, in these states.
@@ -53,8 +54,8 @@ fn request((family, id): &SocketName, states: u32) -> Request {
     request
 }
 
-/// Reads known connections again, which takes microseconds; [`connections`] makes the kernel walk its whole table (0.5
-/// ms for each family at 262,144 entries; Linux 6.18, 2026-11-26).
+/// Reads known connections again, which takes microseconds; [`connections`] makes the kernel walk
+/// its whole table (0.5 ms for each family at 262,144 entries; Linux 6.18, 2026-11-26).
 #[derive(Debug)]
 pub struct SocketReader(Netlink);
 
@@ -84,7 +85,8 @@ impl SocketReader {
     }
 }
 
-/// Reads the TCP connections whose sockets have one of these inodes, in the calling thread's network namespace.
+/// Reads the TCP connections whose sockets have one of these inodes, in the calling thread's
+/// network namespace.
 ///
 /// # Errors
 /// ENOENT if the kernel has no inet_diag, else the kernel's error on the request.
@@ -92,7 +94,8 @@ pub fn connections(inodes: &HashSet<u32>) -> io::Result<Vec<TcpConnection>> {
     sockets(inodes, STATES)
 }
 
-/// Reads the ports on which sockets with one of these inodes accept connections, in the calling thread's network namespace.
+/// Reads the ports on which sockets with one of these inodes accept connections, in the calling
+/// thread's network namespace.
 ///
 /// # Errors
 /// As of [`connections`].
@@ -128,7 +131,8 @@ fn parse(message: &[u8]) -> Option<TcpConnection> {
             _ => return None,
         })
     };
-    // After four bytes of family, state, timer and retransmits: ports, addresses, interface and cookie.
+    // After four bytes of family, state, timer and retransmits: ports, addresses, interface and
+    // cookie.
     let (ports, source, destination) = (4, 8, 24);
     let after_id = 4 + SOCKET_ID;
     Some(TcpConnection {

@@ -21,7 +21,8 @@ pub(crate) fn set<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: 
 /// Reads a socket option into `value`; returns the number of bytes that the kernel has written.
 pub(crate) fn get(socket: impl AsFd, level: c_int, name: c_int, value: &mut [u8]) -> io::Result<usize> {
     let (socket, mut len) = (socket.as_fd().as_raw_fd(), value.len() as socklen_t);
-    // SAFETY: `value` and `len` live across the call, and `len` is the number of bytes that the kernel may write.
+    // SAFETY: `value` and `len` live across the call, and `len` is the number of bytes that the
+    // kernel may write.
     let rc =
         unsafe { libc::getsockopt(socket, level, name, value.as_mut_ptr().cast::<c_void>(), &raw mut len) };
     if rc == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
@@ -60,8 +61,8 @@ pub fn may_force_recv_buffer() -> bool {
 
 /// Sets TCP_WINDOW_CLAMP: the largest window that the receiver announces from now on.
 ///
-/// Before connecting it would also fix the window scale. Autotuning moves the clamp whenever it enlarges the buffer, so
-/// it must be set repeatedly.
+/// Before connecting it would also fix the window scale. Autotuning moves the clamp whenever it
+/// enlarges the buffer, so it must be set repeatedly.
 ///
 /// # Errors
 /// EINVAL for a window of zero.
@@ -70,10 +71,11 @@ pub fn set_window_clamp(socket: impl AsFd, window: Bytes) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
 }
 
-/// Returns the share of the receive buffer that the kernel uses for the window, derived from recent packet sizes.
+/// Returns the share of the receive buffer that the kernel uses for the window, derived from recent
+/// packet sizes.
 ///
-/// Derived from the clamp, which the kernel sets to the whole buffer's window whenever the share changes; `None` if the
-/// clamp equals `ours`, so that the share is unchanged.
+/// Derived from the clamp, which the kernel sets to the whole buffer's window whenever the share
+/// changes; `None` if the clamp equals `ours`, so that the share is unchanged.
 ///
 /// # Errors
 /// The kernel's error on the socket.

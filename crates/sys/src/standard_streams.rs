@@ -1,14 +1,14 @@
 //! Detects standard streams that were closed when the process started.
 //!
-//! Before `main`, Rust's runtime opens /dev/null in place of a closed standard stream, so that writes are lost without
-//! an error.
+//! Before `main`, Rust's runtime opens /dev/null in place of a closed standard stream, so that
+//! writes are lost without an error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: the C library calls the functions of this section before `main`; this one uses nothing that is initialised
-// later.
+// SAFETY: the C library calls the functions of this section before `main`; this one uses nothing
+// that is initialised later.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CHECK: extern "C" fn() = look;

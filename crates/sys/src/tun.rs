@@ -33,8 +33,8 @@ impl Tun {
     /// Creates the device `name`, down and without an address.
     ///
     /// # Errors
-    /// The kernel's error if the device file is missing or inaccessible, without CAP_NET_ADMIN in the thread's network
-    /// namespace, and if the name exists or is too long.
+    /// The kernel's error if the device file is missing or inaccessible, without CAP_NET_ADMIN in
+    /// the thread's network namespace, and if the name exists or is too long.
     pub fn create(name: &str, offload: Offload) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(TUN_DEVICE)?;
@@ -49,7 +49,8 @@ impl Tun {
             *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as c_short;
-        // SAFETY: the descriptor is open and TUNSETIFF reads and writes one ifreq, which lives here.
+        // SAFETY: the descriptor is open and TUNSETIFF reads and writes one ifreq, which lives
+        // here.
         if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &mut request) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -74,7 +75,8 @@ impl Tun {
         Ok(rustix::io::read(&self.fd, buffer)?)
     }
 
-    /// Writes one header and packet; the kernel processes the packet as received before this returns.
+    /// Writes one header and packet; the kernel processes the packet as received before this
+    /// returns.
     ///
     /// # Errors
     /// EINVAL if the header does not match the packet, EIO if the device is down.

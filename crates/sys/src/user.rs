@@ -7,7 +7,8 @@ use nix::unistd::{Gid, Uid, User, initgroups, setgroups, setresgid, setresuid};
 
 /// Changes the process, with all its threads, to `user`; this cannot be undone.
 ///
-/// `user` is a name or a UID of the user database, with the groups from there, or UID:GID, with that group only.
+/// `user` is a name or a UID of the user database, with the groups from there, or UID:GID, with
+/// that group only.
 ///
 /// # Errors
 /// `NotFound` for an unknown user; EPERM without CAP_SETUID and CAP_SETGID.

@@ -1,7 +1,8 @@
 //! Access control of the loopback address, to which any program on this host can connect.
 //!
-//! A request requires a token, as a bearer token or as the cookie that `/login` sets for a code or the token. Browsers send
-//! cookies to all ports of a host: the cookie is for a path that other servers do not know.
+//! A request requires a token, as a bearer token or as the cookie that `/login` sets for a code or
+//! the token. Browsers send cookies to all ports of a host: the cookie is for a path that other
+//! servers do not know.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -20,7 +21,8 @@ use crate::scope::Scope;
 
 /// The cookie's name.
 const COOKIE: &str = "longhaul_session";
-/// The contexts for deriving the cookie's value and path from the token: leaked, they do not reveal the token or each other.
+/// The contexts for deriving the cookie's value and path from the token: leaked, they do not reveal
+/// the token or each other.
 const SESSION_CONTEXT: &str = "longhaul agent 2026 session cookie of a path";
 const PAGE_CONTEXT: &str = "longhaul agent 2026 session path";
 
@@ -106,8 +108,8 @@ pub(super) async fn require_token(
     Ok(next.run(request).await)
 }
 
-/// The header by which a program on the Unix socket that acts for another, as for a browser, permits itself no more
-/// than downloads.
+/// The header by which a program on the Unix socket that acts for another, as for a browser,
+/// permits itself no more than downloads.
 pub(crate) const SCOPE_HEADER: &str = "longhaul-scope";
 
 /// Permits requests on the Unix socket all, or as much as they ask for.

@@ -19,7 +19,8 @@ use crate::events::{AgentEvent, STOPPING, TRANSFER};
 use crate::live::Live;
 use crate::queue::Queue;
 
-/// The interval of `alive` events on an idle connection: without them, a frozen agent would look idle.
+/// The interval of `alive` events on an idle connection: without them, a frozen agent would look
+/// idle.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// The events to receive.
@@ -57,8 +58,9 @@ impl Drop for WatchGuard {
     }
 }
 
-/// Sends changes: `transfer` (a Transfer), `progress`, `removed`, `stats`, `samples`; `resync` if the client was too
-/// slow, or transfers have changed without messages of their own; `alive` every 5 s without another event.
+/// Sends changes: `transfer` (a Transfer), `progress`, `removed`, `stats`, `samples`; `resync` if
+/// the client was too slow, or transfers have changed without messages of their own; `alive` every
+/// 5 s without another event.
 #[utoipa::path(get, path = "/api/v1/events", tag = "agent", params(EventsQuery),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(super) async fn listen(

@@ -7,7 +7,8 @@ use axum::http::request::Parts;
 
 use super::ApiError;
 
-/// What an extractor of axum reads, with errors of the API in place of its own, which are plain text.
+/// What an extractor of axum reads, with errors of the API in place of its own, which are plain
+/// text.
 pub(super) struct Checked<E>(pub(super) E);
 
 /// The number of a transfer in the path.

@@ -1,5 +1,5 @@
-//! Single-use login codes for the dashboard, valid for a minute: other users can read the command line of a browser
-//! started with one.
+//! Single-use login codes for the dashboard, valid for a minute: other users can read the command
+//! line of a browser started with one.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The HTTP API, on the Unix socket and on the loopback address; there, the checks of `auth` and `origin_check` apply.
+//! The HTTP API, on the Unix socket and on the loopback address; there, the checks of `auth` and
+//! `origin_check` apply.
 
 mod auth;
 mod error;
@@ -76,8 +77,9 @@ pub fn unix(state: ApiState) -> Router {
     routes.layer(DefaultBodyLimit::max(MAX_BODY)).with_state(state)
 }
 
-/// Returns the service of the loopback address. Each request must have the Host of this address. All requests except
-/// aria2's calls, which contain the token, must have no foreign Origin; the API requires the token.
+/// Returns the service of the loopback address. Each request must have the Host of this address.
+/// All requests except aria2's calls, which contain the token, must have no foreign Origin; the API
+/// requires the token.
 pub fn loopback(state: ApiState, aria2_rpc: bool) -> Router {
     let guarded = routes().layer(middleware::from_fn_with_state(state.clone(), auth::require_token));
     let guarded = guarded.clone().nest(state.access.page(), guarded);
@@ -93,7 +95,8 @@ pub fn loopback(state: ApiState, aria2_rpc: bool) -> Router {
         .with_state(state)
 }
 
-/// Runs a call that may wait for the disk on a separate thread, so that other requests are not delayed.
+/// Runs a call that may wait for the disk on a separate thread, so that other requests are not
+/// delayed.
 pub async fn blocking<T: Send + 'static>(
     queue: &Arc<Queue>,
     call: impl FnOnce(&Queue) -> Result<T, crate::error::QueueError> + Send + 'static,

@@ -58,7 +58,8 @@ pub(super) fn description() -> utoipa::openapi::OpenApi {
     description
 }
 
-/// Describes a request as the one object that it is in JSON: `allOf` its groups could not refuse other fields.
+/// Describes a request as the one object that it is in JSON: `allOf` its groups could not refuse
+/// other fields.
 fn flatten_request(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     let Some(RefOr::T(Schema::AllOf(request))) = schemas.remove(&*TransferRequest::name()) else { return };
     let groups = [

@@ -1,7 +1,7 @@
 //! Refuses what web pages of other origins make a browser send to the loopback address.
 //!
-//! The Host of a request must be this address, because a page could map a name to 127.0.0.1 (DNS rebinding). Its Origin, if
-//! any, must be this address (CSRF).
+//! The Host of a request must be this address, because a page could map a name to 127.0.0.1 (DNS
+//! rebinding). Its Origin, if any, must be this address (CSRF).
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};

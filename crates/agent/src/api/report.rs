@@ -10,8 +10,8 @@ use super::error::ErrorBody;
 use super::extract::{Checked, TransferId};
 use super::{ApiError, ApiState, blocking};
 
-/// The content security policy: the page may use its own scripts and styles only. It has a separate origin without
-/// access to the API, because names in it come from servers.
+/// The content security policy: the page may use its own scripts and styles only. It has a separate
+/// origin without access to the API, because names in it come from servers.
 const POLICY: &str = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
     frame-ancestors 'none'";
 const HEADERS: [(HeaderName, &str); 3] = [

@@ -90,8 +90,9 @@ pub(super) struct UrlsText {
     urls_text: String,
 }
 
-/// Adds transfers, all or none: one for a request, each request of an array, each line of `urls_text`, or each file of
-/// a metalink. In a farm, a list of more than 256 is added in parts, of which the first may be added where the database fails.
+/// Adds transfers, all or none: one for a request, each request of an array, each line of
+/// `urls_text`, or each file of a metalink. In a farm, a list of more than 256 is added in parts,
+/// of which the first may be added where the database fails.
 #[utoipa::path(post, path = "/api/v1/transfers", tag = "transfers",
     request_body(content((TransferRequest = "application/json"), (Vec<TransferRequest> = "application/json"), (UrlsText = "application/json"), (String = "application/metalink4+xml"))),
     responses((status = 201, description = "They are on the disk", body = TransferList), (status = 400, body = ErrorBody),
@@ -133,8 +134,8 @@ pub(super) async fn add(
     Ok((StatusCode::CREATED, Json(TransferList { transfers })))
 }
 
-/// Accepts a browser's download if the server sends the agent the same file with support for ranges; answers once that
-/// is known.
+/// Accepts a browser's download if the server sends the agent the same file with support for
+/// ranges; answers once that is known.
 #[utoipa::path(post, path = "/api/v1/transfers/offer", tag = "transfers", request_body = Offer,
     responses((status = 200, body = Transfer), (status = 400, body = ErrorBody),
               (status = 403, description = "A browser may not request this", body = ErrorBody),
@@ -173,8 +174,8 @@ pub(super) async fn show(State(api): State<ApiState>, Checked(Path(id)): Transfe
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RemoveQuery {
-    /// Whether the partial files of files that are not complete are deleted; without it, a later transfer can resume
-    /// them.
+    /// Whether the partial files of files that are not complete are deleted; without it, a later
+    /// transfer can resume them.
     files: bool,
 }
 
@@ -301,8 +302,8 @@ pub(super) struct SamplesQuery {
     since: f64,
 }
 
-/// Returns the samples of a running transfer's last minute in the format of records, each with `at` in seconds since
-/// the run's start.
+/// Returns the samples of a running transfer's last minute in the format of records, each with `at`
+/// in seconds since the run's start.
 #[utoipa::path(get, path = "/api/v1/transfers/{id}/samples", tag = "transfers", params(("id" = i64, Path), SamplesQuery),
     responses((status = 200, body = serde_json::Value), (status = 404, body = ErrorBody)))]
 pub(super) async fn samples(

@@ -1,8 +1,8 @@
 //! aria2's JSON-RPC at `/jsonrpc`, over HTTP and WebSocket.
 //!
-//! Each call has one of the agent's tokens as its first parameter, `token:TOKEN`. Because the secret is in the body, a page
-//! cannot make a browser send it, and calls are accepted from any origin: AriaNg and browser extensions have their own
-//! origins.
+//! Each call has one of the agent's tokens as its first parameter, `token:TOKEN`. Because the
+//! secret is in the body, a page cannot make a browser send it, and calls are accepted from any
+//! origin: AriaNg and browser extensions have their own origins.
 
 mod queue_calls;
 mod transfer_status;

@@ -24,7 +24,8 @@ use crate::transfer::{Transfer, TransferKind, TransferState};
 
 /// The emulated version of aria2, which clients compare.
 const ARIA2_VERSION: &str = "1.37.0";
-/// The maximum number of ended transfers reported per state: aria2's default (`--max-download-result=1000`).
+/// The maximum number of ended transfers reported per state: aria2's default
+/// (`--max-download-result=1000`).
 const MAX_STOPPED: usize = 1000;
 /// The number of transfers read from the queue at a time.
 const PAGE_LENGTH: usize = 1000;
@@ -57,8 +58,8 @@ struct MethodCall<'a> {
 /// Executes a method.
 type Execute = fn(&MethodCall<'_>) -> Result<Value, RpcError>;
 
-/// The methods. The forced variants are equal to the plain ones, because neither a pause nor a cancel waits for a server. No method
-/// saves a session, because every change is saved.
+/// The methods. The forced variants are equal to the plain ones, because neither a pause nor a
+/// cancel waits for a server. No method saves a session, because every change is saved.
 static METHODS: [(&str, Execute); 31] = [
     ("aria2.addUri", add_uri),
     ("aria2.addMetalink", add_metalink),
@@ -97,7 +98,8 @@ static METHODS: [(&str, Execute); 31] = [
     ("aria2.changeGlobalOption", change_settings),
     ("aria2.getGlobalStat", |call| global_stat(call.queue)),
     ("aria2.purgeDownloadResult", |call| {
-        // Transfers that wait for a new link keep their partial files, which only the list refers to.
+        // Transfers that wait for a new link keep their partial files, which only the list refers
+        // to.
         let is_ended = |transfer: &Transfer| transfer.state.is_ended();
         each(stopped(call.queue)?, is_ended, |id| call.queue.remove(id, false))
     }),
@@ -121,7 +123,8 @@ static METHODS: [(&str, Execute); 31] = [
     ("system.listNotifications", |_| Ok(json!(NOTIFICATIONS))),
 ];
 
-/// Returns the names of all methods: those that [`execute`] accepts, and `system.multicall`, whose calls are executed one by one.
+/// Returns the names of all methods: those that [`execute`] accepts, and `system.multicall`, whose
+/// calls are executed one by one.
 fn method_names() -> impl Iterator<Item = &'static str> {
     METHODS.iter().map(|(name, _)| *name).chain(["system.multicall"])
 }
@@ -237,7 +240,8 @@ fn change_position(call: &MethodCall<'_>) -> Result<Value, RpcError> {
     Ok(json!(place))
 }
 
-/// Calls `operation` for each transfer that `applies`; skips one that has changed its state meanwhile.
+/// Calls `operation` for each transfer that `applies`; skips one that has changed its state
+/// meanwhile.
 fn each<T>(
     all: Vec<Transfer>,
     applies: impl Fn(&Transfer) -> bool,

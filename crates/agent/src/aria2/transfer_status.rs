@@ -11,8 +11,8 @@ use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
 
 /// Returns aria2's name of the state.
 ///
-/// A transfer that waits for a new link is reported as an error, because aria2 has no such state and clients must not
-/// wait for it.
+/// A transfer that waits for a new link is reported as an error, because aria2 has no such state
+/// and clients must not wait for it.
 pub(super) fn state(state: TransferState) -> State {
     match state {
         TransferState::Running => State::Active,

@@ -30,11 +30,12 @@ pub(super) async fn upgrade(
 /// A client's connection.
 struct Connection {
     state: ApiState,
-    /// Whether the client receives notifications: any program does, because aria2p only listens, but a page of another
-    /// origin only after a call with the token.
+    /// Whether the client receives notifications: any program does, because aria2p only listens,
+    /// but a page of another origin only after a call with the token.
     is_trusted: bool,
-    /// The states that the client was notified of. For an unknown transfer each message counts as a change, because
-    /// clients query the state after a notification, so that a superfluous one is harmless.
+    /// The states that the client was notified of. For an unknown transfer each message counts as a
+    /// change, because clients query the state after a notification, so that a superfluous one is
+    /// harmless.
     known: HashMap<i64, TransferState>,
 }
 

@@ -1,5 +1,5 @@
-//! The connection to a farm's database in PostgreSQL. Each wait is bounded; a lost connection is replaced at the next
-//! statement.
+//! The connection to a farm's database in PostgreSQL. Each wait is bounded; a lost connection is
+//! replaced at the next statement.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -62,8 +62,8 @@ impl Session {
 }
 
 impl FarmDatabase {
-    /// Connects to the database, makes its tables if missing, and returns it with the farm's key. The file `key` is made
-    /// with a new farm; another host's agent needs a copy.
+    /// Connects to the database, makes its tables if missing, and returns it with the farm's key.
+    /// The file `key` is made with a new farm; another host's agent needs a copy.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -174,8 +174,8 @@ impl FarmDatabase {
         self.with_session(statements, async |session| session.client.batch_execute(statements).await)
     }
 
-    /// Runs `run` on the connection. What changes nothing is repeated once on a fresh one: the database may have been
-    /// restarted since the last statement.
+    /// Runs `run` on the connection. What changes nothing is repeated once on a fresh one: the
+    /// database may have been restarted since the last statement.
     fn with_session<T>(
         &self,
         statement: &str,

@@ -24,8 +24,8 @@ const PORT: u16 = 5432;
 /// The environment variable of the password, as for psql.
 const PASSWORD: &str = "PGPASSWORD";
 
-/// The address of a farm's database: `postgres://USER@HOST/DATABASE`, or several hosts separated by commas, of which the
-/// first that can be written to is used.
+/// The address of a farm's database: `postgres://USER@HOST/DATABASE`, or several hosts separated by
+/// commas, of which the first that can be written to is used.
 #[derive(Debug, Clone)]
 pub(crate) struct FarmAddress {
     pub(super) servers: Vec<FarmServer>,
@@ -41,7 +41,8 @@ pub(super) struct FarmServer {
     pub(super) shown: String,
 }
 
-/// The timeouts of a farm's database: within a third of the lease, so that a renewal that fails can be repeated.
+/// The timeouts of a farm's database: within a third of the lease, so that a renewal that fails can
+/// be repeated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FarmTimeouts {
     /// For a connection to one host, with the login.
@@ -97,7 +98,8 @@ impl fmt::Display for FarmAddress {
 }
 
 impl FarmAddress {
-    /// Parses a URL of PostgreSQL. The password is that of the environment variable PGPASSWORD, else of `~/.pgpass`.
+    /// Parses a URL of PostgreSQL. The password is that of the environment variable PGPASSWORD,
+    /// else of `~/.pgpass`.
     ///
     /// # Errors
     /// [`FarmError`] for a URL of another kind, with a password, or of a connection with TLS.
@@ -116,7 +118,8 @@ impl FarmAddress {
             let remedy = "use a Unix socket, an SSH tunnel or a private network, and neither sslmode nor channel_binding in the address";
             refused("connections to the database have no TLS", remedy)
         };
-        // The parser's text may show the password. It accepts disable, prefer and require as sslmode, and no other.
+        // The parser's text may show the password. It accepts disable, prefer and require as
+        // sslmode, and no other.
         let config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
             let cause = std::error::Error::source(&error);
             match cause.is_some_and(|cause| cause.to_string().ends_with("`sslmode`")) {

@@ -12,8 +12,8 @@ use super::farm_address::{FarmAddress, FarmError, FarmServer};
 /// The first version with generated columns.
 const MIN_VERSION: u32 = 12;
 
-/// Connects to the hosts in their order; returns the client, and the number of the server's process for it. Sends what the
-/// server notifies to `notified`, which is closed with the connection.
+/// Connects to the hosts in their order; returns the client, and the number of the server's process
+/// for it. Sends what the server notifies to `notified`, which is closed with the connection.
 ///
 /// # Errors
 /// [`FarmError`] with the reason of each host.

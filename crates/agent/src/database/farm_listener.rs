@@ -111,7 +111,8 @@ impl Listening {
                 return Ok((change.payload() == "work").then_some(FarmChange::Work));
             }
             Err(_) if self.unshown.take().is_some() => return Ok(Some(FarmChange::Show)),
-            // A statement distinguishes a lost connection, whose channel is closed, from an idle one.
+            // A statement distinguishes a lost connection, whose channel is closed, from an idle
+            // one.
             Ok(None) | Err(_) => self.run("SELECT 1", &listener.address).await?,
         }
         Ok(None)

@@ -109,7 +109,8 @@ fn each_transfer_has_one_lease_and_an_earlier_one_changes_nothing() {
         assert_eq!((row.transfer.state, row.attempts, row.busy_retries), (TransferState::Scheduled, 1, 1));
     }
 
-    // Two agents add what has one key, also while another statement holds what is known, and twice in one request.
+    // Two agents add what has one key, also while another statement holds what is known, and twice
+    // in one request.
     let keyed = |key: usize| NewTransfer { key: Some(key.to_string()), ..transfer("keyed") };
     let known: Vec<_> = (0..3).map(keyed).collect();
     let added = one.add(&known, 1).unwrap();
@@ -122,7 +123,8 @@ fn each_transfer_has_one_lease_and_an_earlier_one_changes_nothing() {
     let rows = one.get_all(&again).unwrap();
     let in_order = rows.iter().map(|row| row.transfer.id).eq(again.iter().copied());
     assert!(in_order && rows[..600].is_sorted_by_key(|row| row.transfer.place.position));
-    // What is moved again and again is between the others still, after all have got other positions.
+    // What is moved again and again is between the others still, after all have got other
+    // positions.
     for _ in 0..25 {
         two.place(all[3], Some(all[5])).unwrap();
         one.place(all[4], Some(all[3])).unwrap();
@@ -184,8 +186,8 @@ fn change_that_a_panic_or_the_connection_ends_is_not_stored_or_said_to_be_unknow
         one.get(id).unwrap();
     }
 
-    // A host that does not answer is passed over. A statement that lasts ends within a third of the lease, and the
-    // connection is used again.
+    // A host that does not answer is passed over. A statement that lasts ends within a third of the
+    // lease, and the connection is used again.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let hosts = format!("@127.0.0.1:{},", silent.local_addr().unwrap().port());
     let url = farm.postgres.url("farm").replace('@', &hosts);
@@ -250,7 +252,8 @@ fn transfer_of_another_version_is_refused_and_holds_up_no_other() {
 /// The transfers of the measurement, and the agents that run them.
 const MANY: usize = 10_000;
 const AGENTS: usize = 8;
-/// What 99 of 100 claims must take less than, while each agent claims and ends one transfer after the other.
+/// What 99 of 100 claims must take less than, while each agent claims and ends one transfer after
+/// the other.
 const MAX_CLAIM: Duration = Duration::from_millis(10);
 
 #[test]

@@ -7,13 +7,16 @@ use super::order::SPACING;
 use super::value::{Value, values};
 use super::{Database, DatabaseError, NewTransfer, Row, StoreError};
 
-/// The maximum number of transfers of one statement: SQLite permits 32,766 parameters, PostgreSQL 65,535.
+/// The maximum number of transfers of one statement: SQLite permits 32,766 parameters, PostgreSQL
+/// 65,535.
 pub(crate) const MAX_ROWS: usize = 256;
-/// The bit that distinguishes the identifier of a transfer whose number is the identifier of another.
+/// The bit that distinguishes the identifier of a transfer whose number is the identifier of
+/// another.
 const OTHER_GIDS: i64 = 1 << 62;
 
 impl Database {
-    /// Adds transfers, all or none; returns their numbers. A transfer with a known key is not added again.
+    /// Adds transfers, all or none; returns their numbers. A transfer with a known key is not added
+    /// again.
     pub(crate) fn add(&mut self, transfers: &[NewTransfer], now: i64) -> Result<Vec<i64>, DatabaseError> {
         let failed = DatabaseError::using("add to");
         self.atomically(|database| {
@@ -79,7 +82,8 @@ impl Database {
     }
 }
 
-/// Divides what is added or read among statements, whose sizes are powers of two: few statements are prepared.
+/// Divides what is added or read among statements, whose sizes are powers of two: few statements
+/// are prepared.
 fn of_statements<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let size = 1 << rest.len().checked_ilog2()?.min(MAX_ROWS.ilog2());

@@ -1,5 +1,6 @@
-//! Leases of a farm's transfers. The database's clock alone judges them, and each lease has an owner and a number: what an
-//! agent stores under an earlier one changes nothing. The number alone may repeat, where a failover loses the last lease.
+//! Leases of a farm's transfers. The database's clock alone judges them, and each lease has an
+//! owner and a number: what an agent stores under an earlier one changes nothing. The number alone
+//! may repeat, where a failover loses the last lease.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::json;
 use crate::live::ProgressMessage;
 use crate::transfer::{TransferFailure, TransferKind};
 
-/// The seconds in which an agent that has failed at a plan leases no other worker of it: its host may lack the file system or the
-/// login that others have, and would fail at all workers at once.
+/// The seconds in which an agent that has failed at a plan leases no other worker of it: its host
+/// may lack the file system or the login that others have, and would fail at all workers at once.
 const FAILED_PLAN_PAUSE: i64 = 600;
 /// The database's clock in milliseconds since 1970.
 const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
@@ -92,8 +93,9 @@ impl Database {
         self.farm.as_ref().map_or("", |farm| &farm.owner)
     }
 
-    /// Leases the next queued transfers, most urgent first, that no other agent is about to lease. Of a plan it leases one
-    /// worker, if this agent has none, nor failed at one lately: further ones are for other hosts.
+    /// Leases the next queued transfers, most urgent first, that no other agent is about to lease.
+    /// Of a plan it leases one worker, if this agent has none, nor failed at one lately: further
+    /// ones are for other hosts.
     pub(crate) fn claim(
         &self,
         most: usize,
@@ -106,8 +108,9 @@ impl Database {
                                                        AND ended > ?1 - {FAILED_PLAN_PAUSE}))",
             other_plans("?2")
         );
-        // Materialized, the choice is made once: a plan that repeats it leases more than `most`. Each limit has a plan of its
-        // own: for a limit in a parameter, one plan may read the whole table.
+        // Materialized, the choice is made once: a plan that repeats it leases more than `most`.
+        // Each limit has a plan of its own: for a limit in a parameter, one plan may read the whole
+        // table.
         let update = format!(
             "WITH next AS MATERIALIZED (SELECT id, kind, path, priority, position FROM transfers
                                         WHERE state = 'queued' AND {other_plans} ORDER BY priority DESC, position, id
@@ -136,7 +139,8 @@ impl Database {
         self.change("SELECT pg_notify('longhaul', 'work')", &[]).map(drop)
     }
 
-    /// Ends a leased transfer that cannot be read; changes nothing else of it, which another version may read.
+    /// Ends a leased transfer that cannot be read; changes nothing else of it, which another
+    /// version may read.
     pub(crate) fn refuse(
         &self,
         (id, epoch): (i64, i64),
@@ -174,7 +178,8 @@ impl Database {
         self.change(update, values![progress.bytes, progress.size, run, progress.id, epoch, owner]).map(drop)
     }
 
-    /// Queues a transfer whose lease this agent does not use; changes nothing once another agent has leased it.
+    /// Queues a transfer whose lease this agent does not use; changes nothing once another agent
+    /// has leased it.
     pub(crate) fn release(&self, id: i64, epoch: i64) -> Result<(), DatabaseError> {
         let update = "UPDATE transfers SET state = 'queued'
                       WHERE id = ?1 AND epoch = ?2 AND coalesce(owner, '') = ?3 AND state = 'running'";
@@ -192,7 +197,8 @@ impl Database {
         self.change(&update, &[])
     }
 
-    /// Stores what this agent reports of itself; returns the database's time in milliseconds since 1970.
+    /// Stores what this agent reports of itself; returns the database's time in milliseconds since
+    /// 1970.
     pub(crate) fn report_host(&self, report: &HostReport) -> Result<i64, DatabaseError> {
         let forget = format!("DELETE FROM hosts WHERE seen < {NOW} - ?1");
         self.change(&forget, values![FORGET_AFTER])?;

@@ -1,6 +1,6 @@
-//! The queue on disk: SQLite with a write-ahead log, synced at each commit (`open`), so that acknowledged changes (`rows`)
-//! survive a power loss; or the queue of a farm in PostgreSQL (`farm`), whose agents lease transfers (`lease`). Both run
-//! the same statements.
+//! The queue on disk: SQLite with a write-ahead log, synced at each commit (`open`), so that
+//! acknowledged changes (`rows`) survive a power loss; or the queue of a farm in PostgreSQL
+//! (`farm`), whose agents lease transfers (`lease`). Both run the same statements.
 
 mod farm;
 mod farm_address;
@@ -136,7 +136,8 @@ impl DatabaseError {
 }
 
 impl Database {
-    /// Opens or creates the database at `path`. A damaged one is moved aside and replaced by a new one.
+    /// Opens or creates the database at `path`. A damaged one is moved aside and replaced by a new
+    /// one.
     ///
     /// # Errors
     /// [`DatabaseError::Newer`], [`DatabaseError::Open`].
@@ -149,7 +150,8 @@ impl Database {
         self.farm = Some(farm);
     }
 
-    /// Runs `run` in one transaction: all of its changes are stored, or none. Transactions do not nest.
+    /// Runs `run` in one transaction: all of its changes are stored, or none. Transactions do not
+    /// nest.
     pub(crate) fn atomically<T, E: From<DatabaseError>>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<T, E>,

@@ -1,16 +1,17 @@
-//! The order of the queue: which transfers are next, by priority and position; positions have gaps, into which transfers are
-//! moved.
+//! The order of the queue: which transfers are next, by priority and position; positions have gaps,
+//! into which transfers are moved.
 
 use super::value::values;
 use super::{Database, DatabaseError, Row, StoreError};
 
-/// The distance between positions in the queue: 20 insertions at one point halve it to 1, and positions are then
-/// reassigned.
+/// The distance between positions in the queue: 20 insertions at one point halve it to 1, and
+/// positions are then reassigned.
 pub(super) const SPACING: i64 = 1 << 20;
 /// The lock that serialises agents of a farm that move transfers.
 const ORDER_LOCK: i64 = 0x4c48_5132;
 
-/// Returns the condition that this agent, which the parameter `owner` names, executes no worker of a transfer's plan.
+/// Returns the condition that this agent, which the parameter `owner` names, executes no worker of
+/// a transfer's plan.
 pub(super) fn other_plans(owner: &str) -> String {
     format!(
         "(kind <> 'plan' OR path NOT IN (SELECT path FROM transfers
@@ -19,7 +20,8 @@ pub(super) fn other_plans(owner: &str) -> String {
 }
 
 impl Database {
-    /// Reads the next queued transfers, most urgent first, without workers of plans that this agent has one of.
+    /// Reads the next queued transfers, most urgent first, without workers of plans that this agent
+    /// has one of.
     pub(crate) fn next_queued(&self, limit: usize) -> Result<Vec<Row>, DatabaseError> {
         let condition = format!(
             "WHERE state = 'queued' AND {} ORDER BY priority DESC, position, id LIMIT ?1",
@@ -28,7 +30,8 @@ impl Database {
         self.readable_rows(&condition, values![limit as u64, self.owner()])
     }
 
-    /// Moves a transfer before another one, whose priority it takes, or to the end; returns whether that one exists.
+    /// Moves a transfer before another one, whose priority it takes, or to the end; returns whether
+    /// that one exists.
     pub(crate) fn place(&mut self, id: i64, before: Option<i64>) -> Result<bool, DatabaseError> {
         let failed = DatabaseError::using("reorder");
         self.atomically(|database| {
@@ -55,7 +58,8 @@ impl Database {
         })
     }
 
-    /// Returns a position before the transfer `before`, with its priority; `None` if the gap to its neighbour is used up.
+    /// Returns a position before the transfer `before`, with its priority; `None` if the gap to its
+    /// neighbour is used up.
     fn free_place(&self, before: Option<i64>) -> Result<Option<(i64, Option<i64>)>, StoreError> {
         let last = "SELECT coalesce(max(position), 0) FROM transfers";
         let Some(before) = before else {

@@ -17,7 +17,8 @@ pub(crate) struct RowPage {
     pub(crate) counts: BTreeMap<&'static str, u64>,
 }
 
-/// A position in a listing: the last transfer's sort key, which stays valid when transfers are added or removed.
+/// A position in a listing: the last transfer's sort key, which stays valid when transfers are
+/// added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageCursor {
     rank: i64,

@@ -1,4 +1,5 @@
-//! Passwords in the password file of PostgreSQL's programs, `~/.pgpass` (PostgreSQL 17, section 32.16).
+//! Passwords in the password file of PostgreSQL's programs, `~/.pgpass` (PostgreSQL 17, section
+//! 32.16).
 
 use std::fs::File;
 use std::io::Read;

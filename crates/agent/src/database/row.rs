@@ -36,7 +36,8 @@ pub(crate) struct PartIdentity {
     pub(crate) target: PathBuf,
     pub(crate) device: i64,
     pub(crate) inode: i64,
-    /// The creation time in nanoseconds since 1970, if the file system stores it: an inode number may be reused.
+    /// The creation time in nanoseconds since 1970, if the file system stores it: an inode number
+    /// may be reused.
     pub(crate) born: Option<i64>,
 }
 
@@ -53,18 +54,20 @@ impl PartIdentity {
         })
     }
 
-    /// Returns whether the file has this name. The engine gives the final one only to a complete and verified file.
+    /// Returns whether the file has this name. The engine gives the final one only to a complete
+    /// and verified file.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         Self::of(path, &self.target).is_ok_and(|there| there == *self)
     }
 
-    /// Returns whether the file has this name, as another host of a shared file system may have seen it.
+    /// Returns whether the file has this name, as another host of a shared file system may have
+    /// seen it.
     fn is_at_on_any_host(&self, path: &Path) -> bool {
         Self::of(path, &self.target).is_ok_and(|there| self.may_be_on_another_host(&there))
     }
 
-    /// Returns whether both may be one file of a shared file system: the hosts number the device differently, and one of
-    /// them may not have its creation time.
+    /// Returns whether both may be one file of a shared file system: the hosts number the device
+    /// differently, and one of them may not have its creation time.
     fn may_be_on_another_host(&self, there: &Self) -> bool {
         let is_as_old = self.born.zip(there.born).is_none_or(|(born, other)| born == other);
         self.target == there.target && self.inode == there.inode && is_as_old
@@ -152,7 +155,8 @@ impl NewTransfer {
 }
 
 impl Row {
-    /// Returns whether the file of the last run has this name. In a farm it may have been another host's run.
+    /// Returns whether the file of the last run has this name. In a farm it may have been another
+    /// host's run.
     pub(crate) fn has_file_at(&self, path: &Path) -> bool {
         let is_in_farm = self.epoch > 0;
         let is_at = |part: &PartIdentity| {

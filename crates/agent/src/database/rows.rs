@@ -125,7 +125,8 @@ impl Database {
         Ok(self.change(update, values![now, id])? > 0)
     }
 
-    /// Records the file that a run of this lease writes; returns whether the lease was still the last.
+    /// Records the file that a run of this lease writes; returns whether the lease was still the
+    /// last.
     pub(crate) fn set_part(
         &self,
         (id, epoch): (i64, i64),
@@ -143,8 +144,9 @@ impl Database {
         Ok(self.change(update, values)? > 0)
     }
 
-    /// Records the end of a run; returns whether its lease was still the last. Changes the state only from `running`, or
-    /// to `done`: the user may have paused the transfer meanwhile. May be repeated: the first answer may have been lost.
+    /// Records the end of a run; returns whether its lease was still the last. Changes the state
+    /// only from `running`, or to `done`: the user may have paused the transfer meanwhile. May be
+    /// repeated: the first answer may have been lost.
     pub(crate) fn end(
         &self,
         id: i64,

@@ -5,7 +5,8 @@ use rusqlite::Connection;
 /// Identifies the file as this program's (PRAGMA application_id): `LHQ1`.
 pub(super) const APPLICATION: i64 = 0x4c48_5131;
 
-/// Step N migrates from version N to N + 1; a database without tables has version 0. Released steps never change.
+/// Step N migrates from version N to N + 1; a database without tables has version 0. Released steps
+/// never change.
 pub(super) const STEPS: [&str; 4] = [
     "
 CREATE TABLE transfers (
@@ -86,8 +87,9 @@ pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Re
 /// The version of a farm's tables.
 pub(super) const FARM_VERSION: i64 = 1;
 
-/// The tables of a farm in the schema `longhaul` of PostgreSQL; `transfers` has the columns of the file's. A change of a
-/// transfer notifies all agents: `work` if it may give work to one, or end a run, else `show`.
+/// The tables of a farm in the schema `longhaul` of PostgreSQL; `transfers` has the columns of the
+/// file's. A change of a transfer notifies all agents: `work` if it may give work to one, or end a
+/// run, else `show`.
 pub(super) const FARM_TABLES: &str = "
 CREATE TABLE farm (
     version      BIGINT NOT NULL,

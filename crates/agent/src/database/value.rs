@@ -23,7 +23,8 @@ impl From<i64> for Value {
 
 impl From<u64> for Value {
     fn from(value: u64) -> Self {
-        // The databases have no larger integer. Only a false size from a server and a rate limit without effect are larger.
+        // The databases have no larger integer. Only a false size from a server and a rate limit
+        // without effect are larger.
         Self::Int(i64::try_from(value).unwrap_or(i64::MAX))
     }
 }

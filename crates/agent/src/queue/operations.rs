@@ -115,7 +115,8 @@ impl Queue {
         self.replaced(id)
     }
 
-    /// Changes the priority or the rate limit of a transfer; a new limit applies to a running one at once.
+    /// Changes the priority or the rate limit of a transfer; a new limit applies to a running one
+    /// at once.
     ///
     /// # Errors
     /// [`QueueError`].
@@ -145,8 +146,8 @@ impl Queue {
         Ok(transfer)
     }
 
-    /// Removes an ended transfer from the list, and its record; with `files` also its partial files. Complete files
-    /// stay.
+    /// Removes an ended transfer from the list, and its record; with `files` also its partial
+    /// files. Complete files stay.
     ///
     /// # Errors
     /// [`QueueError`]; then the transfer stays in the list.

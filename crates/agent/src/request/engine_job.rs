@@ -97,7 +97,8 @@ impl TransferRequest {
         self.target.checksum.as_ref().map(parse).transpose()
     }
 
-    /// Returns the URLs of a normalised request for a file or a tree, and the options of its jobs: logins are for the first server.
+    /// Returns the URLs of a normalised request for a file or a tree, and the options of its jobs:
+    /// logins are for the first server.
     ///
     /// # Errors
     /// [`QueueError::Invalid`].
@@ -128,8 +129,8 @@ impl TransferRequest {
         Ok(Job { urls, output, expected, options })
     }
 
-    /// Returns the output, the file's name if known, and what is done where a file of the name exists; `target` is the
-    /// final path of an earlier run's partial file.
+    /// Returns the output, the file's name if known, and what is done where a file of the name
+    /// exists; `target` is the final path of an earlier run's partial file.
     fn destination(&self, target: Option<&Path>) -> (Output, Option<String>, IfExists) {
         let output = self.target.output.clone().unwrap_or_default();
         let names_file = !output.as_os_str().as_encoded_bytes().ends_with(b"/")

@@ -26,7 +26,8 @@ impl MetalinkFacts {
     }
 }
 
-/// Creates a request for each URL of a text, one per line; skips empty lines and lines that start with #.
+/// Creates a request for each URL of a text, one per line; skips empty lines and lines that start
+/// with #.
 ///
 /// # Errors
 /// [`QueueError::Invalid`] with the number of the line.

@@ -16,7 +16,8 @@ use utoipa::{PartialSchema, ToSchema};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Endpoints {
-    /// The file's URLs: the first defines the file, the others are mirrors. For a tree, its single URL.
+    /// The file's URLs: the first defines the file, the others are mirrors. For a tree, its single
+    /// URL.
     #[schema(max_items = 16)]
     pub urls: Vec<String>,
     /// The destination URL of a put.
@@ -42,7 +43,8 @@ impl Endpoints {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema, Args)]
 #[serde(default)]
 pub struct TargetFile {
-    /// The destination: a file, or a directory that exists or ends in `/`. Relative to the directory of the settings.
+    /// The destination: a file, or a directory that exists or ends in `/`. Relative to the
+    /// directory of the settings.
     #[schema(value_type = Option<String>)]
     #[arg(
         short,
@@ -54,8 +56,8 @@ pub struct TargetFile {
     /// The file's name in that directory; by default from the server or the URL.
     #[arg(skip)]
     pub name: Option<String>,
-    /// What is done where a file of the name exists; by default a file that `output` names is replaced, and any other
-    /// name gets a number.
+    /// What is done where a file of the name exists; by default a file that `output` names is
+    /// replaced, and any other name gets a number.
     #[arg(
         long,
         value_name = "rename|replace|fail",
@@ -88,7 +90,8 @@ pub struct AccessOptions {
     /// The value of the header Referer.
     #[arg(skip)]
     pub referrer: Option<String>,
-    /// Whether logins and tokens may be sent over http and ftp, where any host on the path can read them.
+    /// Whether logins and tokens may be sent over http and ftp, where any host on the path can read
+    /// them.
     #[arg(
         long,
         help = "Send logins and tokens over http:// and ftp:// too, where any host on the path can read them"

@@ -12,7 +12,8 @@ use crate::error::QueueError;
 
 /// The URL of a file that can be transferred.
 ///
-/// The interface of a zone may be absent while the transfer waits: it is resolved for each run, and never to be shown.
+/// The interface of a zone may be absent while the transfer waits: it is resolved for each run, and
+/// never to be shown.
 #[derive(Debug, Clone)]
 pub(super) struct ZonedUrl {
     /// The URL without the zone.

@@ -15,7 +15,8 @@ use crate::live::Live;
 use crate::queue::{Queue, unix_now};
 use crate::transfer::{QueuePlace, TransferKind};
 
-/// The maximum sleep of the runner while a transfer is scheduled, within which a change of the wall clock is noticed.
+/// The maximum sleep of the runner while a transfer is scheduled, within which a change of the wall
+/// clock is noticed.
 const CLOCK_CHECK: Duration = Duration::from_secs(30);
 
 /// Starts and stops transfers that are due; returns the time until the next scheduled change.

@@ -57,7 +57,8 @@ impl RunFailure {
 impl From<QueueError> for RunFailure {
     fn from(error: QueueError) -> Self {
         let kind = match &error {
-            // The database of a farm has been lost since the lease: the transfer is queued again, and counts no failure.
+            // The database of a farm has been lost since the lease: the transfer is queued again,
+            // and counts no failure.
             QueueError::Database(DatabaseError::Farm { source, .. })
                 if source.kind() == FailureKind::Unavailable =>
             {

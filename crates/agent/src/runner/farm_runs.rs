@@ -29,7 +29,8 @@ pub(super) fn listen(queue: &Arc<Queue>) -> Result<(), AgentError> {
     listening.map(drop).map_err(AgentError::Thread)
 }
 
-/// Renews leases in time, and ends runs that have lost theirs; returns the time until the next renewal.
+/// Renews leases in time, and ends runs that have lost theirs; returns the time until the next
+/// renewal.
 pub(super) fn tend(queue: &Queue, farm: &Farm) -> Result<Duration, QueueError> {
     let is_due = farm.until_renewal().is_zero();
     let held = match is_due {
@@ -48,7 +49,8 @@ pub(super) fn tend(queue: &Queue, farm: &Farm) -> Result<Duration, QueueError> {
     }
     for held in held {
         let is_run = queue.runs.get(held.id).is_some_and(|live| live.epoch == held.epoch);
-        // The answer to a claim was lost with the connection. Without effect on a run that has just stored its end.
+        // The answer to a claim was lost with the connection. Without effect on a run that has just
+        // stored its end.
         if !is_run {
             queue.database(|database| database.release(held.id, held.epoch))?;
         }
@@ -60,8 +62,8 @@ pub(super) fn tend(queue: &Queue, farm: &Farm) -> Result<Duration, QueueError> {
     Ok(farm.until_renewal())
 }
 
-/// Ends runs whose leases could not be renewed, on a thread of its own, which ends with the process: the runner may wait
-/// for the database.
+/// Ends runs whose leases could not be renewed, on a thread of its own, which ends with the
+/// process: the runner may wait for the database.
 pub(super) fn watch_leases(queue: &Arc<Queue>) -> Result<(), AgentError> {
     if queue.farm.is_none() {
         return Ok(());
@@ -112,8 +114,8 @@ pub(super) fn start(
         }
     }
     if has_worker {
-        // Further workers of the plan were locked while one was chosen: other agents have passed over them, and transfers
-        // behind them may run here.
+        // Further workers of the plan were locked while one was chosen: other agents have passed
+        // over them, and transfers behind them may run here.
         queue.runs.wake();
         queue.database(|database| database.call_agents())?;
     }

@@ -50,7 +50,8 @@ impl<'a> FilesProgress<'a> {
         Self { queue, live, counts_resumed, totals: Mutex::default() }
     }
 
-    /// Counts a file that has ended: `bytes` receives the last bytes reported of it, and returns those that count.
+    /// Counts a file that has ended: `bytes` receives the last bytes reported of it, and returns
+    /// those that count.
     pub(super) fn end(&self, job: JobId, bytes: impl FnOnce(FileBytes) -> FileBytes) {
         self.change(|totals| {
             let last = totals.running.remove(&job).map(|(bytes, _)| bytes).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Runs queued transfers: one thread that sleeps until a change, and one thread per running transfer.
+//! Runs queued transfers: one thread that sleeps until a change, and one thread per running
+//! transfer.
 
 mod admission;
 mod execute;

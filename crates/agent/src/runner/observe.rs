@@ -24,8 +24,8 @@ pub(super) struct RunObserver<'a> {
     kind: TransferKind,
     tag: JobTag,
     recorder: Option<Recorder>,
-    /// The time of the record's last sample, in milliseconds since the run's start: a watched run is sampled more often
-    /// than recorded.
+    /// The time of the record's last sample, in milliseconds since the run's start: a watched run
+    /// is sampled more often than recorded.
     recorded: AtomicU64,
     received: AtomicU64,
 }
@@ -78,8 +78,8 @@ impl<'a> RunObserver<'a> {
         }
     }
 
-    /// Stores the identity of the file that the run writes, before the file can get its final name. In a farm, the run ends
-    /// if that is not stored: other agents could not know the file.
+    /// Stores the identity of the file that the run writes, before the file can get its final name.
+    /// In a farm, the run ends if that is not stored: other agents could not know the file.
     fn opened(&self, target: &Path, size: Option<Bytes>) {
         if self.kind != TransferKind::Get {
             return;

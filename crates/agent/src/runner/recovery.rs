@@ -5,8 +5,8 @@ use crate::database::DatabaseError;
 use crate::queue::Queue;
 use crate::transfer::TransferState;
 
-/// Settles transfers left running by a killed agent: a file with its final name is done, others are queued again. In a farm
-/// their next run sees that, since a shared file system may hang.
+/// Settles transfers left running by a killed agent: a file with its final name is done, others are
+/// queued again. In a farm their next run sees that, since a shared file system may hang.
 pub(super) fn recover(queue: &Queue) -> Result<(), DatabaseError> {
     let now = queue.now();
     queue.database(|database| {

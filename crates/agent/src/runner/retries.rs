@@ -28,7 +28,8 @@ impl Retries {
     /// Returns the retries after a failure of a run; `before` has those before it.
     pub(super) fn after(failure: &RunFailure, before: &RunEnd, max_retries: u32, is_in_farm: bool) -> Self {
         let RunEnd { attempts, busy_retries, .. } = *before;
-        // The run of an earlier lease, on a host that was stopped or cut off, may hold the file until it finds that out.
+        // The run of an earlier lease, on a host that was stopped or cut off, may hold the file
+        // until it finds that out.
         if failure.is_busy && is_in_farm {
             let delay = (busy_retries < MAX_BUSY_RETRIES).then(|| queue_admission::retry_delay(busy_retries));
             return Self { attempts, busy_retries: busy_retries.saturating_add(1), delay };

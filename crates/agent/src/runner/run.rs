@@ -93,8 +93,8 @@ fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
     let mut transfer: Transfer = row.transfer.clone();
     live.show_in(&mut transfer);
     let progress = transfer.progress;
-    // Earlier failures count no longer after a run that has extended the file or, as a worker, whose bytes are those of one run,
-    // has done a unit.
+    // Earlier failures count no longer after a run that has extended the file or, as a worker,
+    // whose bytes are those of one run, has done a unit.
     let has_progressed = match transfer.kind {
         TransferKind::Plan => progress.run.units.is_some_and(|units| units.done > 0),
         _ => progress.bytes > row.transfer.progress.bytes,

@@ -18,7 +18,8 @@ const ENDLESS: Bytes = Bytes::gib(1 << 20);
 const SESSIONS: u64 = 4;
 /// Time between the starts of two sessions.
 const APART: Duration = Duration::from_secs(100);
-/// The last session settles for 100 s; fairness is measured over another 100 s, as in the scenarios (tools/sessions).
+/// The last session settles for 100 s; fairness is measured over another 100 s, as in the scenarios
+/// (tools/sessions).
 const SHARED_FOR: Duration = Duration::from_secs(500);
 const LAST: Duration = Duration::from_secs(100);
 /// Seconds over which throughput without chunks is averaged.

@@ -38,10 +38,12 @@ struct MethodResult {
     reached: SessionResult,
     /// When goodput was near the best for the first time, and its minimum afterwards.
     first: Option<(Duration, f64)>,
-    /// From when goodput stayed near the best: the end of the last window of [`STAYS`] below, or `first`.
+    /// From when goodput stayed near the best: the end of the last window of [`STAYS`] below, or
+    /// `first`.
     ///
-    /// `convergence` reports an earlier time for real transfers: it uses a shorter window and its start, and ignores
-    /// the last seconds. In virtual time only the tuner makes a second slow, so a slow end counts.
+    /// `convergence` reports an earlier time for real transfers: it uses a shorter window and its
+    /// start, and ignores the last seconds. In virtual time only the tuner makes a second slow, so
+    /// a slow end counts.
     stays: Option<Duration>,
     streams: usize,
 }

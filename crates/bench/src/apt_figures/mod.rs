@@ -1,6 +1,8 @@
-//! The figures of the GridFTP-APT paper (Ito, Ohsaki, Imase), simulated in virtual time, with Longhaul's tuner beside APT.
+//! The figures of the GridFTP-APT paper (Ito, Ohsaki, Imase), simulated in virtual time, with
+//! Longhaul's tuner beside APT.
 //!
-//! [`trial`] is one simulated transfer; [`goodput`], [`sweep`] and [`course`] combine trials into figures.
+//! [`trial`] is one simulated transfer; [`goodput`], [`sweep`] and [`course`] combine trials into
+//! figures.
 
 mod course;
 mod goodput;
@@ -35,7 +37,8 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    /// The file sizes of the paper's figures with `runs` per point; with `is_quick` the smallest size only.
+    /// The file sizes of the paper's figures with `runs` per point; with `is_quick` the smallest
+    /// size only.
     pub(crate) const fn new(runs: u32, is_quick: bool) -> Self {
         const FILES: &[Bytes] =
             &[Bytes::new(1_000_000_000), Bytes::new(5_000_000_000), Bytes::new(10_000_000_000)];
@@ -61,7 +64,8 @@ const NOTES: [&str; 2] = [
     "APT, where nothing else is said: N0 = 4, alpha = 2, Delta = 3 s.",
 ];
 
-/// Draws all figures as `apt-*.svg` into `dir`; writes their tables to `apt-figures.md` and returns them.
+/// Draws all figures as `apt-*.svg` into `dir`; writes their tables to `apt-figures.md` and returns
+/// them.
 ///
 /// # Errors
 /// Names the file that cannot be written.

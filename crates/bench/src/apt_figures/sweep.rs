@@ -1,4 +1,5 @@
-//! Figures 3 to 6, 8, 9 and 11: the mean transfer rate over a parameter of APT, or over background traffic.
+//! Figures 3 to 6, 8, 9 and 11: the mean transfer rate over a parameter of APT, or over background
+//! traffic.
 
 use std::time::Duration;
 

@@ -47,14 +47,17 @@ pub(crate) struct AgentArgs {
     doors: DoorArgs,
 }
 
-/// What the agent serves at the dashboard's address. An agent that starts later without these options serves the same.
+/// What the agent serves at the dashboard's address. An agent that starts later without these
+/// options serves the same.
 #[derive(Debug, Clone, Args)]
 struct DoorArgs {
-    /// Serve the dashboard at this loopback address [default: that of the last agent, or port 6777 of 127.0.0.1; a free port where that is taken]
+    /// Serve the dashboard at this loopback address [default: that of the last agent, or port 6777
+    /// of 127.0.0.1; a free port where that is taken]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     listen: Option<SocketAddr>,
 
-    /// Answer aria2's JSON-RPC at /jsonrpc, for its clients; their secret is one of the agent's tokens [default: as the last agent did]
+    /// Answer aria2's JSON-RPC at /jsonrpc, for its clients; their secret is one of the agent's
+    /// tokens [default: as the last agent did]
     #[arg(long, overrides_with = "no_aria2_rpc")]
     aria2_rpc: bool,
 
@@ -62,7 +65,8 @@ struct DoorArgs {
     #[arg(long, overrides_with = "aria2_rpc")]
     no_aria2_rpc: bool,
 
-    /// Share one queue with agents of other hosts in the database postgres://USER@HOST/DATABASE; PGPASSWORD or ~/.pgpass holds its password [default: as the last agent did]
+    /// Share one queue with agents of other hosts in the database postgres://USER@HOST/DATABASE;
+    /// PGPASSWORD or ~/.pgpass holds its password [default: as the last agent did]
     #[arg(long, value_name = "URL", conflicts_with = "no_farm")]
     farm: Option<String>,
 
@@ -226,7 +230,8 @@ pub(crate) fn paths() -> anyhow::Result<Paths> {
     Paths::of_user().ok_or_else(|| anyhow!(AgentError::NoHome))
 }
 
-/// Starts an agent in the background unless one is running; returns whether it did. The agent outlives this command and its terminal.
+/// Starts an agent in the background unless one is running; returns whether it did. The agent
+/// outlives this command and its terminal.
 pub(crate) fn start(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     // The socket's directory must belong to this user before any data is sent.
     paths.make().with_context(|| {
@@ -248,7 +253,8 @@ pub(crate) fn start(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     loop {
         let checked = client.check();
         if checked.is_ok() {
-            // A native host lives as long as its browser: `stop` would wait for an agent that has ended and is its zombie.
+            // A native host lives as long as its browser: `stop` would wait for an agent that has
+            // ended and is its zombie.
             std::thread::spawn(move || child.wait());
             return Ok(true);
         }

@@ -1,4 +1,5 @@
-//! `longhaul config`: the effective options of commands without a command line, and the source of each.
+//! `longhaul config`: the effective options of commands without a command line, and the source of
+//! each.
 
 use std::process::ExitCode;
 

@@ -21,8 +21,8 @@ use crate::{exit, interrupt, say, stdout, values};
 
 /// What to explain: a file, or a process.
 ///
-/// Explain what limited a transfer, for which share of its time, by which evidence, and which setting to change. A
-/// packet capture, or a process, may be of any program.
+/// Explain what limited a transfer, for which share of its time, by which evidence, and which
+/// setting to change. A packet capture, or a process, may be of any program.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("subject").required(true))]
 pub(crate) struct ExplainArgs {

@@ -29,20 +29,23 @@ use crate::{exit, interrupt, record, say, url_text};
 /// Operands and options of `put`.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// The files, and last where to: the file's http://, https://, ftp://, ftps:// or gsiftp:// URL, or one ending in / that takes it under its own name (several files need that)
+    /// The files, and last where to: the file's http://, https://, ftp://, ftps:// or gsiftp://
+    /// URL, or one ending in / that takes it under its own name (several files need that)
     ///
-    /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file gets its
-    /// name. Any other server that takes PUT gets each file in one piece, but for Apache's mod_dav_fs, which gets ranges of a
-    /// temporary file where several streams pay.
-    // A single list of operands, so that options may stand between them; clap counts each contiguous group, which may be a single one.
+    /// `longhaul serve --writable` resumes what was interrupted, and compares digests before a file
+    /// gets its name. Any other server that takes PUT gets each file in one piece, but for Apache's
+    /// mod_dav_fs, which gets ranges of a temporary file where several streams pay.
+    // A single list of operands, so that options may stand between them; clap counts each
+    // contiguous group, which may be a single one.
     #[arg(required = true, num_args = 1.., value_names = ["PATH", "URL"], value_hint = ValueHint::FilePath)]
     operands: Vec<PathBuf>,
 
-    /// Send a directory with all below it into the directory at the URL, which is made where it is missing
+    /// Send a directory with all below it into the directory at the URL, which is made where it is
+    /// missing
     ///
-    /// A file that the server has with the same size and time is not sent again, unless --no-resume is given. Servers but
-    /// `longhaul serve` give files the time of their upload: there a file must not be older than the one here. Symbolic links are
-    /// left out.
+    /// A file that the server has with the same size and time is not sent again, unless --no-resume
+    /// is given. Servers but `longhaul serve` give files the time of their upload: there a file
+    /// must not be older than the one here. Symbolic links are left out.
     #[arg(short, long, help_heading = "Files")]
     recursive: bool,
 
@@ -183,7 +186,8 @@ impl<'a> Upload<'a> {
 fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequest> {
     let common = &args.transfer;
     let several = args.recursive || args.paths().len() > 1;
-    // The connections of one file share a pace; the connections of several files would each get all of it.
+    // The connections of one file share a pace; the connections of several files would each get all
+    // of it.
     let limit = match common.pace {
         Pace::Rate(rate) if several => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
         _ => common.limit,

@@ -19,29 +19,32 @@ use super::explain::{is_capture, load_capture, load_jobs};
 
 /// Which records or captures, drawn into what.
 ///
-/// Several records are compared in the same charts. A capture (pcap, pcapng) counts as a record of each of its largest
-/// connections.
+/// Several records are compared in the same charts. A capture (pcap, pcapng) counts as a record of
+/// each of its largest connections.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// What --record of `get`, `put` or `serve` has written, or captured packets
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
 
-    /// Write the charts to a file: an interactive page (.html), or a picture (.svg, .png); may be given several
-    /// times [default: the first record's name with .html]
+    /// Write the charts to a file: an interactive page (.html), or a picture (.svg, .png); may be
+    /// given several times [default: the first record's name with .html]
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
 
-    /// Give the records these names in the charts, in their order [default: the names of their files]
+    /// Give the records these names in the charts, in their order [default: the names of their
+    /// files]
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
 
-    /// Draw only the charts whose titles begin so, such as "throughput" or "receive window"; may be given several times
+    /// Draw only the charts whose titles begin so, such as "throughput" or "receive window"; may be
+    /// given several times
     #[arg(long = "chart", value_name = "TITLE")]
     charts: Vec<String>,
 
-    /// Draw a value of another source, such as a paper, into a chart: the begin of its title, a name, and X,Y for a
-    /// point or Y for a line, in seconds, bytes and bits/s; may be given several times
+    /// Draw a value of another source, such as a paper, into a chart: the begin of its title, a
+    /// name, and X,Y for a point or Y for a line, in seconds, bytes and bits/s; may be given
+    /// several times
     #[arg(long, value_name = "CHART;NAME;[X,]Y", value_parser = Published::parse)]
     published: Vec<Published>,
 

@@ -27,9 +27,9 @@ pub(crate) use args::ServeArgs;
 use crate::record::is_below;
 use crate::{exit, interrupt, say, secret_file, stderr};
 
-/// Threads for all file systems, started as needed: each file system gets 24, so that 150 can hang. They open files, list
-/// directories and run sendfile; they block on disks, and on a client only for the milliseconds in which one that keeps up
-/// frees socket buffer space.
+/// Threads for all file systems, started as needed: each file system gets 24, so that 150 can hang.
+/// They open files, list directories and run sendfile; they block on disks, and on a client only
+/// for the milliseconds in which one that keeps up frees socket buffer space.
 const DISK_THREADS: usize = 4096;
 
 /// Returns why options cannot be used together.
@@ -91,10 +91,12 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
             sample: args.telemetry.record.interval(),
         });
     }
-    // The recorder's thread and this thread, which ends the record, are not confined to the served files.
+    // The recorder's thread and this thread, which ends the record, are not confined to the served
+    // files.
     let served = std::thread::scope(|threads| {
         let serving = threads.spawn(|| serve(server, &args));
-        // After the spawn: the serving thread would inherit the reduced set, and may need CAP_NET_ADMIN.
+        // After the spawn: the serving thread would inherit the reduced set, and may need
+        // CAP_NET_ADMIN.
         if let Err(error) = drop_capabilities() {
             tracing::warn!(%error, "the main thread keeps capabilities that it does not need");
         }
@@ -192,7 +194,8 @@ fn token(file: &Path) -> Result<Token, Failure> {
     Ok(token)
 }
 
-/// Installs the signal handlers before the first line is printed, so that its reader may stop the server.
+/// Installs the signal handlers before the first line is printed, so that its reader may stop the
+/// server.
 fn signals(runtime: &Runtime) -> std::io::Result<(Signal, Signal)> {
     let _inside = runtime.enter();
     Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
@@ -206,7 +209,8 @@ async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: 
         }
     };
     next().await;
-    // Logged instead of printed: printing would block on the reader of stderr. Logged before the stop, which ends this task.
+    // Logged instead of printed: printing would block on the reader of stderr. Logged before the
+    // stop, which ends this task.
     tracing::info!("finishing the transfers under way; once more ends them");
     stopper.finish();
     next().await;

@@ -1,4 +1,5 @@
-//! Estimates a transfer's remaining time for display: a smoothed rate, and an end that moves only by significant amounts.
+//! Estimates a transfer's remaining time for display: a smoothed rate, and an end that moves only
+//! by significant amounts.
 
 use std::time::Duration;
 

@@ -1,12 +1,13 @@
-//! One click and the agent's dashboard in real browsers: `browser/` is built, checked, and driven in headless Firefox and Chromium against
-//! nginx; `dashboard/test/run.mjs` drives both.
+//! One click and the agent's dashboard in real browsers: `browser/` is built, checked, and driven
+//! in headless Firefox and Chromium against nginx; `dashboard/test/run.mjs` drives both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::skip;
 
-/// Returns why the scripts of a folder of this repository cannot run, if so: a program or its node packages are missing.
+/// Returns why the scripts of a folder of this repository cannot run, if so: a program or its node
+/// packages are missing.
 pub(crate) fn missing(folder: &Path, programs: &[&str]) -> Option<String> {
     let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let is_missing = |program: &&&str| !std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
@@ -17,7 +18,8 @@ pub(crate) fn missing(folder: &Path, programs: &[&str]) -> Option<String> {
     (!packages.is_dir()).then(|| format!("{} is missing: run scripts/setup.sh test", packages.display()))
 }
 
-/// Runs a script of a folder's package.json, with the program and a directory for screenshots beside its build directory.
+/// Runs a script of a folder's package.json, with the program and a directory for screenshots
+/// beside its build directory.
 pub(crate) fn npm(folder: &Path, script: &str) {
     let program = Path::new(env!("CARGO_BIN_EXE_longhaul"));
     let pictures = program

@@ -1,4 +1,5 @@
-//! The program as a user runs it: child processes, real and scripted servers over loopback, both browsers.
+//! The program as a user runs it: child processes, real and scripted servers over loopback, both
+//! browsers.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 

@@ -13,7 +13,8 @@ fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The program without its debug information, which would be stripped and compressed for each package.
+/// The program without its debug information, which would be stripped and compressed for each
+/// package.
 static STRIPPED: LazyLock<PathBuf> = LazyLock::new(|| {
     let stripped = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stripped-longhaul");
     run(Command::new("strip").arg("--strip-unneeded").arg("-o").args([&stripped, Path::new(PROGRAM)]));

@@ -47,7 +47,8 @@ fn read(directory: &tempfile::TempDir, name: &str) -> String {
     fs::read_to_string(directory.path().join(name)).unwrap()
 }
 
-/// Checks that the command fails with `code` and `words`, prints no file name, and leaves the record unchanged.
+/// Checks that the command fails with `code` and `words`, prints no file name, and leaves the
+/// record unchanged.
 fn fails(directory: &Path, args: &str, code: i32, words: &[&str]) {
     let args: Vec<_> = args.split(' ').filter(|arg| !arg.is_empty()).collect();
     let ended = report(directory, &args).fails(code, words);

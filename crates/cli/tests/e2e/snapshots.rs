@@ -1,5 +1,6 @@
-//! The words of the program: help, errors with their remedies, reports, and the shape of `--json`. A change of words shows in review:
-//! `INSTA_UPDATE=always cargo test -p longhaul --test e2e snapshots::` writes the new ones.
+//! The words of the program: help, errors with their remedies, reports, and the shape of `--json`.
+//! A change of words shows in review: `INSTA_UPDATE=always cargo test -p longhaul --test e2e
+//! snapshots::` writes the new ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -122,7 +123,8 @@ fn report_and_explanation_of_a_record() {
     insta::assert_snapshot!("explain_record_json", serde_json::to_string_pretty(&json).unwrap());
 }
 
-/// Of each event that every transfer has, the fields. Those of others depend on when the machine gets round to them.
+/// Of each event that every transfer has, the fields. Those of others depend on when the machine
+/// gets round to them.
 #[test]
 fn json_events() {
     let server = Server::of(File::new(content(100_000, 1)));

@@ -1,5 +1,6 @@
-//! CPU costs of recording a transfer and of observing another process. The release build is measured if `make test-paths` names one;
-//! without optimisation the costs are several times as high.
+//! CPU costs of recording a transfer and of observing another process. The release build is
+//! measured if `make test-paths` names one; without optimisation the costs are several times as
+//! high.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -20,7 +21,8 @@ pub(crate) fn program_and_limit(release: f64, debug: f64) -> (String, f64) {
     (built.unwrap_or(env!("CARGO_BIN_EXE_longhaul").to_owned()), limit)
 }
 
-/// Measures shares of a core until one set is below the limit: on a busy machine the same work takes more CPU time.
+/// Measures shares of a core until one set is below the limit: on a busy machine the same work
+/// takes more CPU time.
 fn judge<const N: usize>(what: &str, limit: f64, attempts: usize, measure: impl Fn() -> [f64; N]) {
     let mut shares = Vec::new();
     while shares.len() < attempts {
@@ -32,7 +34,8 @@ fn judge<const N: usize>(what: &str, limit: f64, attempts: usize, measure: impl 
     panic!("{what} took {shares:?} of a core; at most {limit} is promised");
 }
 
-/// Serves a sparse file `f` of this size in a new directory; returns the server, the directory and a `get` of the file at 20 MiB/s.
+/// Serves a sparse file `f` of this size in a new directory; returns the server, the directory and
+/// a `get` of the file at 20 MiB/s.
 fn serve_and_get(program: &str, size: u64, options: &[&str]) -> (Running, TempDir, Command) {
     let dir = tempfile::tempdir_in(".").unwrap();
     fs::create_dir(dir.path().join("served")).unwrap();

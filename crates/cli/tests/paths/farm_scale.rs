@@ -1,4 +1,5 @@
-//! Farms at their promised scale: a plan of a million units, and the database of eight agents without work.
+//! Farms at their promised scale: a plan of a million units, and the database of eight agents
+//! without work.
 
 use std::fmt::Write;
 use std::fs;
@@ -21,7 +22,8 @@ const MIN_FILES_PER_SECOND: f64 = 20_000.0;
 /// The most memory of `plan` and of each worker, in KiB.
 const MAX_MEMORY: u64 = 200 << 10;
 
-/// Returns a command that writes its time in seconds and its largest memory in KiB to the file `measured`.
+/// Returns a command that writes its time in seconds and its largest memory in KiB to the file
+/// `measured`.
 fn measured(program: &str, measured: &Path) -> Command {
     let mut command = Command::new("time");
     command.args(["-f", "%e %M", "-o"]).arg(measured).arg(fs::canonicalize(program).unwrap());
@@ -117,11 +119,13 @@ fn database_of_eight_idle_agents_takes_little_of_a_core() {
     observe("10,000 paused transfers");
 }
 
-/// Returns the CPU time of a process, the children that it had and the children that it has, in seconds.
+/// Returns the CPU time of a process, the children that it had and the children that it has, in
+/// seconds.
 fn cpu_time(process: u32) -> f64 {
     let stat = |id: &str| -> Option<Vec<i64>> {
         let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // The name before field 3 of proc_pid_stat(5) ends with a parenthesis; the state is no number.
+        // The name before field 3 of proc_pid_stat(5) ends with a parenthesis; the state is no
+        // number.
         Some(
             text.rsplit_once(')')?
                 .1
@@ -131,7 +135,8 @@ fn cpu_time(process: u32) -> f64 {
                 .collect(),
         )
     };
-    // ppid is field 4, utime and stime are 14 and 15, cutime and cstime 16 and 17; in ticks of 10 ms.
+    // ppid is field 4, utime and stime are 14 and 15, cutime and cstime 16 and 17; in ticks of 10
+    // ms.
     let own: i64 = stat(&process.to_string()).unwrap()[10..14].iter().sum();
     let all = names(Path::new("/proc")).into_iter().filter_map(|id| stat(&id));
     let children = all.filter(|fields| fields.first() == Some(&i64::from(process)));

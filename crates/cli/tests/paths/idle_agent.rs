@@ -11,7 +11,8 @@ const MOST: u64 = 20 * 1024;
 
 #[test]
 fn idle_agent_is_small() {
-    // All memory of a release build counts, if `make test-paths` names one; most of a debug build is code and is left out.
+    // All memory of a release build counts, if `make test-paths` names one; most of a debug build
+    // is code and is left out.
     let release = std::env::var_os("LONGHAUL_RELEASE").map(PathBuf::from);
     let home = release.as_deref().map_or_else(Home::new, |program| Home::of(program, &[]));
     let server = Server::of(File::new(content(30_000_000, 14)));

@@ -168,7 +168,8 @@ impl Home {
         (address.to_owned(), fs::read_to_string(self.state("agent.token")).unwrap())
     }
 
-    /// Sends a request with the token over the loopback address; `headers` replace the default ones. Returns status and body.
+    /// Sends a request with the token over the loopback address; `headers` replace the default
+    /// ones. Returns status and body.
     pub(crate) fn http(
         &self,
         method: &str,

@@ -44,7 +44,8 @@ pub(crate) fn partial_files(directory: &Path) -> Vec<String> {
 const NAMES: [&str; 9] =
     ["a b", "100%25", "q?x=1#y", "\u{fc}\u{20ac}", "a&<b>\"'", ".hidden", "...", "a:b;c", "index.html"];
 
-/// Creates a tree under `root`: files of several sizes, difficult names, an empty directory, and old modification times.
+/// Creates a tree under `root`: files of several sizes, difficult names, an empty directory, and
+/// old modification times.
 pub(crate) fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("sub/deeper/deepest")).unwrap();
     fs::create_dir_all(root.join("empty/within")).unwrap();

@@ -1,4 +1,5 @@
-//! A relay in front of an FTP server: it announces its own ports in replies to EPSV and PASV, and modifies data as a test requires.
+//! A relay in front of an FTP server: it announces its own ports in replies to EPSV and PASV, and
+//! modifies data as a test requires.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -25,7 +26,8 @@ pub(crate) struct FtpRelay {
 }
 
 impl FtpRelay {
-    /// Forwards connections to the FTP server at `to`; `handle_data` handles the client's bytes on data connections.
+    /// Forwards connections to the FTP server at `to`; `handle_data` handles the client's bytes on
+    /// data connections.
     pub(crate) fn new(
         to: u16,
         handle_data: impl Fn(usize, u64, &mut [u8]) -> DataAction + Send + Sync + 'static,

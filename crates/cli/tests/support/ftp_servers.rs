@@ -1,4 +1,5 @@
-//! proftpd and vsftpd: plain FTP and FTPS with REST, without MODE E; proftpd with passwords and MLST.
+//! proftpd and vsftpd: plain FTP and FTPS with REST, without MODE E; proftpd with passwords and
+//! MLST.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +17,8 @@ const MODULES: &str = "/usr/lib/proftpd";
 const HASH: &str =
     "$6$longhaul$ZEJEmUIgqWm/.7XxD9Qj5opkJIwJW4dIjWEeYehSM7S/sf9RebAsSe8k5glG1.o14QiO3KGCX7JR9Fkp7k8Pq1";
 
-/// A proftpd for anonymous users and for ann with the password "secret word", stopped on drop; its root is `files/`.
+/// A proftpd for anonymous users and for ann with the password "secret word", stopped on drop; its
+/// root is `files/`.
 pub(crate) struct Proftpd;
 
 impl Proftpd {
@@ -35,7 +37,8 @@ impl Proftpd {
         ))
     }
 
-    /// Starts a server with additional configuration lines, in which ROOT is replaced by its directory.
+    /// Starts a server with additional configuration lines, in which ROOT is replaced by its
+    /// directory.
     pub(crate) fn with(lines: &str) -> Option<FtpSite> {
         let program = installed(&["/usr/sbin/proftpd"])?;
         needs_root("proftpd")?;
@@ -75,7 +78,8 @@ impl Vsftpd {
         Self::with("")
     }
 
-    /// Starts a server that requires TLS on control and data connections, and session resumption on data connections.
+    /// Starts a server that requires TLS on control and data connections, and session resumption on
+    /// data connections.
     pub(crate) fn with_tls() -> Option<FtpSite> {
         Self::with(
             "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=YES\nforce_anon_data_ssl=YES\n\
@@ -93,7 +97,8 @@ impl Vsftpd {
         let root = dir.path().display();
         // vsftpd chroots its network process here; the directory must not be writable for it.
         fs::create_dir(dir.path().join("empty")).unwrap();
-        // vsftpd refuses a writable root for anonymous users, so their root is the parent of `files/`; and users without a home.
+        // vsftpd refuses a writable root for anonymous users, so their root is the parent of
+        // `files/`; and users without a home.
         let config = format!(
             "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nseccomp_sandbox=NO\n\
              anonymous_enable=YES\nlocal_enable=NO\nftp_username=daemon\nanon_root={root}\n\

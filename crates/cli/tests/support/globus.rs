@@ -12,7 +12,8 @@ use super::server_process::{FtpSite, ServerProcess, installed, is_root, site_dir
 
 const PROGRAM: &str = "/usr/sbin/globus-gridftp-server";
 
-/// A Globus server for anonymous users, stopped on drop. Its paths are absolute paths of this machine.
+/// A Globus server for anonymous users, stopped on drop. Its paths are absolute paths of this
+/// machine.
 pub(crate) struct Globus(FtpSite);
 
 impl Deref for Globus {
@@ -65,7 +66,8 @@ impl Globus {
         log.lines().filter_map(logged).collect()
     }
 
-    /// Waits until the log has `n` transfers that `wanted` accepts, and returns them; lines are written after the reply.
+    /// Waits until the log has `n` transfers that `wanted` accepts, and returns them; lines are
+    /// written after the reply.
     #[track_caller]
     pub(crate) fn logged(&self, n: usize, wanted: impl Fn(&LoggedTransfer) -> bool) -> Vec<LoggedTransfer> {
         let deadline = Instant::now() + Duration::from_secs(20);

@@ -33,7 +33,8 @@ pub(crate) fn openssl(dir: &Path, words: &str, more: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the RSA key `name`, which is created once a program: that takes a second on a busy machine.
+/// Returns the RSA key `name`, which is created once a program: that takes a second on a busy
+/// machine.
 fn rsa_key(name: &str) -> String {
     static KEYS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let mut keys = KEYS.lock().unwrap();
@@ -57,7 +58,8 @@ impl Authority {
         self.dir.join("ca.pem")
     }
 
-    /// Adds the authority to a directory of trusted ones, with a policy that allows subjects matching `signs`.
+    /// Adds the authority to a directory of trusted ones, with a policy that allows subjects
+    /// matching `signs`.
     pub(crate) fn trust_in(&self, certificates: &Path, signs: &str) {
         fs::create_dir_all(certificates).unwrap();
         let hash = openssl(&self.dir, "x509 -in ca.pem -noout -hash", &[]);
@@ -70,12 +72,14 @@ impl Authority {
         fs::write(certificates.join(format!("{hash}.signing_policy")), policy).unwrap();
     }
 
-    /// Issues a certificate to `/O=Longhaul Test/CN=name` with the alternative names `hosts`, such as "DNS:localhost".
+    /// Issues a certificate to `/O=Longhaul Test/CN=name` with the alternative names `hosts`, such
+    /// as "DNS:localhost".
     pub(crate) fn issue(&self, name: &str, hosts: &str) -> Identity {
         self.issue_with(name, &format!("/O=Longhaul Test/CN={name}"), hosts, "20")
     }
 
-    /// Issues a certificate to `subject` that is valid for `days`; a negative number makes an expired one.
+    /// Issues a certificate to `subject` that is valid for `days`; a negative number makes an
+    /// expired one.
     pub(crate) fn issue_with(&self, file: &str, subject: &str, hosts: &str, days: &str) -> Identity {
         let file = file.replace(' ', "-");
         let [key, request, extensions, certificate] =

@@ -8,7 +8,8 @@ use super::program::Ended;
 const TEMPORARY: i32 = 75;
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Returns the time of all CPUs since the start of this machine, and that of idle ones, in clock ticks (proc_stat(5)).
+/// Returns the time of all CPUs since the start of this machine, and that of idle ones, in clock
+/// ticks (proc_stat(5)).
 fn cpu_ticks() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/stat").unwrap();
     let ticks: Vec<u64> =
@@ -16,8 +17,9 @@ fn cpu_ticks() -> [u64; 2] {
     [ticks[..8].iter().sum(), ticks[3] + ticks[4]]
 }
 
-/// Repeats `attempt` until its result `is_right`, or the path was held on a machine with idle CPUs; `None` if that never came about.
-/// Each other run is reported under `name`, also where the test harness captures the output.
+/// Repeats `attempt` until its result `is_right`, or the path was held on a machine with idle CPUs;
+/// `None` if that never came about. Each other run is reported under `name`, also where the test
+/// harness captures the output.
 pub(crate) fn until_held<T>(
     name: &str,
     mut attempt: impl FnMut() -> T,

@@ -73,7 +73,8 @@ impl Server {
             let mut listener = Some(listener);
             for number in 0..most {
                 let stream = listener.as_ref().unwrap().accept().unwrap().0;
-                // Before the last one is played: what a busy host has not closed yet, the kernel would still connect.
+                // Before the last one is played: what a busy host has not closed yet, the kernel
+                // would still connect.
                 listener = listener.filter(|_| number + 1 < most);
                 let mut peer = Peer { stream, number, asks: log.clone() };
                 let play = plays.lock().clone();
@@ -323,7 +324,8 @@ impl Peer {
         }
     }
 
-    /// Answers requests for `file` until the client closes: the first `len` bytes of each body at once, the rest once `gate` is open.
+    /// Answers requests for `file` until the client closes: the first `len` bytes of each body at
+    /// once, the rest once `gate` is open.
     pub(crate) fn serve_after(&mut self, len: usize, gate: &Gate, file: &File) {
         while let Some(request) = self.read_request() {
             let (head, body) = file.answer(&request);
@@ -338,7 +340,8 @@ impl Peer {
         }
     }
 
-    /// Closes after draining the input: closing with unread requests would reset the connection and lose sent data.
+    /// Closes after draining the input: closing with unread requests would reset the connection and
+    /// lose sent data.
     pub(crate) fn close(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let _ = self.stream.set_read_timeout(Some(Duration::from_secs(1)));
@@ -351,7 +354,8 @@ impl Peer {
     }
 }
 
-/// Creates a listener with a full queue, of which the kernel drops every SYN; returns it, the connections in the queue, and the address.
+/// Creates a listener with a full queue, of which the kernel drops every SYN; returns it, the
+/// connections in the queue, and the address.
 pub(crate) fn black_hole() -> (Socket, Vec<TcpStream>, SocketAddr) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -362,7 +366,8 @@ pub(crate) fn black_hole() -> (Socket, Vec<TcpStream>, SocketAddr) {
     (listener, queue, address)
 }
 
-/// Reserves a port, which is closed until a server listens at it: no other program gets it meanwhile.
+/// Reserves a port, which is closed until a server listens at it: no other program gets it
+/// meanwhile.
 pub(crate) fn reserved_port() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();

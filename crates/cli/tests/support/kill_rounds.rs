@@ -1,4 +1,5 @@
-//! Rounds in which processes are killed and stopped at seeded moments: how many, and what they add up to.
+//! Rounds in which processes are killed and stopped at seeded moments: how many, and what they add
+//! up to.
 //!
 //! `LONGHAUL_KILL_ROUNDS` sets their number, or a range of seeds (`17..18`).
 
@@ -14,7 +15,8 @@ use super::seeds;
 
 /// The rounds of the suite.
 const USUAL: Range<u64> = 0..2;
-/// The fewest units of which a share is judged: of fewer, one process that is continued may complete more.
+/// The fewest units of which a share is judged: of fewer, one process that is continued may
+/// complete more.
 const MIN_UNITS: u64 = 1000;
 /// The most units of a stopped process that it may complete after it is continued.
 const UNDER_WAY: u64 = 3;

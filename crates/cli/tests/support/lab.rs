@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use super::program::Ended;
 use super::server_process::skip;
 
-/// Creates a command of the program in its own home: the user's path memory is unaffected. Its shell commands find the program by its name.
+/// Creates a command of the program in its own home: the user's path memory is unaffected. Its
+/// shell commands find the program by its name.
 pub(crate) fn longhaul_in(home: &Path) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_longhaul"));
     let mut command = Command::new(program);
@@ -80,7 +81,8 @@ pub(crate) fn needs_lab() -> Option<()> {
     None
 }
 
-/// Reports that one of the programs is missing, or that no lab can be built by root; that is a failure under CI.
+/// Reports that one of the programs is missing, or that no lab can be built by root; that is a
+/// failure under CI.
 pub(crate) fn needs_lab_with(programs: &[&str]) -> Option<()> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: stock servers need root");
@@ -116,7 +118,8 @@ pub(crate) fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Sends a signal again and again until the process ends: the kernel merges signals of one kind that are pending.
+/// Sends a signal again and again until the process ends: the kernel merges signals of one kind
+/// that are pending.
 pub(crate) fn send_until_end(child: &mut Child, signal: Signal) {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -127,7 +130,8 @@ pub(crate) fn send_until_end(child: &mut Child, signal: Signal) {
     }
 }
 
-/// Returns a shell command that runs nginx with these directives of `http`, whose relative paths begin in the command's directory.
+/// Returns a shell command that runs nginx with these directives of `http`, whose relative paths
+/// begin in the command's directory.
 pub(crate) fn nginx(user: &str, http: &str) -> String {
     format!(
         "cat > nginx.conf <<'END'
@@ -215,7 +219,8 @@ impl Scenario {
         self.results().iter().map(label).collect()
     }
 
-    /// Runs one of Longhaul's scenarios; returns its results. Fails if any has a remark, or a file is left.
+    /// Runs one of Longhaul's scenarios; returns its results. Fails if any has a remark, or a file
+    /// is left.
     pub(crate) fn measure(&self, args: &[&str]) -> Vec<Value> {
         self.run(args).ok();
         let runs = self.results();
@@ -226,7 +231,8 @@ impl Scenario {
         runs
     }
 
-    /// Returns the data directory: the command that prints it also creates it, so removes an empty one.
+    /// Returns the data directory: the command that prints it also creates it, so removes an empty
+    /// one.
     fn data(&self) -> PathBuf {
         let data = PathBuf::from(scenario_tool(&self.real_out("."), &["data"]));
         // Fails if the directory has content, which is then older.

@@ -90,8 +90,8 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Returns the jobs of a run with `--json` by the ends of their URLs: those whose file was transferred, and those whose
-/// file was unchanged.
+/// Returns the jobs of a run with `--json` by the ends of their URLs: those whose file was
+/// transferred, and those whose file was unchanged.
 pub(crate) fn fetched_and_unchanged(ended: &Ended) -> (Vec<String>, Vec<String>) {
     let done = ended.json().into_iter().filter(|line| line["event"] == "done");
     let (mut fetched, mut unchanged) = (Vec::new(), Vec::new());

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::skip;
 
-/// Returns the variables by which a program sees the wall clock at an offset, as `+1h`. Its monotonic clocks and the times
-/// of files are as they are. `None` if libfaketime is not installed.
+/// Returns the variables by which a program sees the wall clock at an offset, as `+1h`. Its
+/// monotonic clocks and the times of files are as they are. `None` if libfaketime is not installed.
 pub(crate) fn other_clock(offset: &str) -> Option<[(&'static str, String); 4]> {
     let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
     if !Path::new(&library).exists() {

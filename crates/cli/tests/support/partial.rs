@@ -44,7 +44,8 @@ pub(crate) fn has_committed_in(directory: &Path) -> bool {
     journal.is_some_and(|journal| journal["committed"].as_array().is_some_and(|ranges| !ranges.is_empty()))
 }
 
-/// Fetches the first third of `file` to `f`, and keeps it with its journal; the server still truncates.
+/// Fetches the first third of `file` to `f`, and keeps it with its journal; the server still
+/// truncates.
 pub(crate) fn partial(file: &File) -> (Get, Server) {
     partial_with(&[], file)
 }

@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The number of Debian's unprivileged user and group: PostgreSQL refuses to run as root.
 const UNPRIVILEGED: u32 = 65534;
 
-/// A server that runs until it is dropped or the test is killed; its superuser is `farm`, `ann` needs a password, and `tls`
-/// a connection with TLS.
+/// A server that runs until it is dropped or the test is killed; its superuser is `farm`, `ann`
+/// needs a password, and `tls` a connection with TLS.
 pub(crate) struct Postgres {
     dir: TempDir,
     programs: PathBuf,
@@ -132,7 +132,8 @@ impl Drop for Postgres {
     }
 }
 
-/// Returns the directory of the newest server's programs, where Debian, Red Hat or a build from source has them.
+/// Returns the directory of the newest server's programs, where Debian, Red Hat or a build from
+/// source has them.
 fn programs() -> Option<PathBuf> {
     let of_version =
         |version| [format!("/usr/lib/postgresql/{version}/bin"), format!("/usr/pgsql-{version}/bin")];

@@ -169,8 +169,8 @@ impl Get {
     }
 }
 
-/// Copies the program to a directory that every user may read; its own may be private. Another process copies it: a file that is open for
-/// writing in a child of this one cannot be run.
+/// Copies the program to a directory that every user may read; its own may be private. Another
+/// process copies it: a file that is open for writing in a child of this one cannot be run.
 pub(crate) fn public_copy() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("longhaul");
@@ -189,7 +189,8 @@ pub(crate) fn old_kernel() -> Option<String> {
     None
 }
 
-/// Runs the program by a shell script, as `"$@"`, in a mount namespace of its own; `None` if not permitted.
+/// Runs the program by a shell script, as `"$@"`, in a mount namespace of its own; `None` if not
+/// permitted.
 pub(crate) fn in_own_mounts(run: Get, script: &str) -> Option<Get> {
     let flag = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
     let mut mount = Command::new("unshare");
@@ -201,8 +202,8 @@ pub(crate) fn in_own_mounts(run: Get, script: &str) -> Option<Get> {
     Some(run.through(&["unshare", flag, "sh", "-c", script, "sh"]))
 }
 
-/// Runs the program in a PID namespace of its own, in which other processes cannot see its end, as if it were on another
-/// host; on this one without root.
+/// Runs the program in a PID namespace of its own, in which other processes cannot see its end, as
+/// if it were on another host; on this one without root.
 pub(crate) fn on_other_host(run: Get) -> Get {
     match super::is_root() {
         true => run.through(&["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]),
@@ -261,7 +262,8 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Sends a signal to the program that a wrapper has started, or to the wrapper if it has started none yet.
+    /// Sends a signal to the program that a wrapper has started, or to the wrapper if it has
+    /// started none yet.
     pub(crate) fn signal_child(&self, signal: Signal) {
         let id = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
@@ -277,7 +279,8 @@ impl Running {
         names.map(|name| name.trim_end().to_owned()).collect()
     }
 
-    /// Returns the number of bytes that the program has read from files and pipes; `None` once it has ended.
+    /// Returns the number of bytes that the program has read from files and pipes; `None` once it
+    /// has ended.
     pub(crate) fn bytes_read(&self) -> Option<usize> {
         let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).ok()?;
         io.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()

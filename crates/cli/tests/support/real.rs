@@ -1,4 +1,5 @@
-//! Real servers as child processes: nginx, Apache, and `longhaul serve`; each serves `files/` by HTTP and HTTPS.
+//! Real servers as child processes: nginx, Apache, and `longhaul serve`; each serves `files/` by
+//! HTTP and HTTPS.
 
 use std::any::Any;
 use std::fs::{self, Permissions};

@@ -1,4 +1,5 @@
-//! Relays to real servers: one that forwards only what a test permits, and one that corrupts TLS records.
+//! Relays to real servers: one that forwards only what a test permits, and one that corrupts TLS
+//! records.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -36,7 +37,8 @@ pub(crate) fn relay_as(
     relay_pieces(to, choose, |_, _, _| {})
 }
 
-/// Like [`relay_as`]; `seen` may change each piece of a body, which begins at this offset in the body.
+/// Like [`relay_as`]; `seen` may change each piece of a body, which begins at this offset in the
+/// body.
 pub(crate) fn relay_pieces(
     to: SocketAddr,
     choose: impl Fn(&HttpRequest, &mut Peer) -> RelayAction + Send + Sync + 'static,
@@ -85,7 +87,8 @@ fn pass(
     Ok(())
 }
 
-/// The record type of application data, and in TLS 1.3 of all encrypted records (RFC 8446, section 5.2).
+/// The record type of application data, and in TLS 1.3 of all encrypted records (RFC 8446, section
+/// 5.2).
 const ENCRYPTED: u8 = 23;
 
 /// An encrypted record in the relay.
@@ -93,8 +96,8 @@ pub(crate) struct Record {
     /// The connection's number, from 0.
     pub(crate) connection: usize,
     pub(crate) from_server: bool,
-    /// The record's number among the encrypted ones of its direction, from 0. The client's record 0 ends its handshake,
-    /// record 1 is its first request.
+    /// The record's number among the encrypted ones of its direction, from 0. The client's record 0
+    /// ends its handshake, record 1 is its first request.
     pub(crate) number: usize,
     /// Number of encrypted records that the client has sent.
     pub(crate) requests: usize,

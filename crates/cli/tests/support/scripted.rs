@@ -260,7 +260,8 @@ impl Session {
         self.transfer_of(command, len)
     }
 
-    /// Returns the transfer that a RETR or ERET requests of a file of `len` bytes; `None` for other commands.
+    /// Returns the transfer that a RETR or ERET requests of a file of `len` bytes; `None` for other
+    /// commands.
     pub(crate) fn transfer_of(&mut self, command: &FtpCommand, len: u64) -> Option<Transfer> {
         match command.verb.as_str() {
             "RETR" => {
@@ -331,7 +332,8 @@ impl Session {
         self.reply(if whole { "226 stored" } else { "426 data connection closed" });
     }
 
-    /// Receives a file at `base` over one or several data connections, without a reply; returns whether all of it arrived.
+    /// Receives a file at `base` over one or several data connections, without a reply; returns
+    /// whether all of it arrived.
     pub(crate) fn receive(&mut self, base: usize, stored: &mut Vec<u8>) -> bool {
         let Some(listener) = self.passive.take() else { return false };
         if self.extended {

@@ -1,4 +1,5 @@
-//! Data connections of the scripted server: MODE E blocks, implemented independently of the code under test.
+//! Data connections of the scripted server: MODE E blocks, implemented independently of the code
+//! under test.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes per block: small, so that short files have many.
 const BLOCK: u64 = 64 << 10;
-/// The longest wait for a client: one that no longer reads or writes must not block the server forever.
+/// The longest wait for a client: one that no longer reads or writes must not block the server
+/// forever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A requested transfer: a range of the file, and the base of its blocks' offsets.
@@ -19,7 +21,8 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Sends the range over all connections, round-robin, and ends them; returns whether everything was sent.
+    /// Sends the range over all connections, round-robin, and ends them; returns whether everything
+    /// was sent.
     pub(crate) fn send(&self, file: &[u8], data: &mut [Data]) -> bool {
         let connections = data.len() as u64;
         self.send_blocks(file, data, |_| true) && end(data, connections)
@@ -114,7 +117,8 @@ fn as_blocking(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Receives one MODE E transfer over all connections that the client opens; returns whether all of them ended.
+/// Receives one MODE E transfer over all connections that the client opens; returns whether all of
+/// them ended.
 pub(crate) fn receive_blocks(listener: &TcpListener, base: usize, stored: &mut Vec<u8>) -> bool {
     let stored = Mutex::new(stored);
     let (sender, ends) = mpsc::channel();
@@ -140,8 +144,8 @@ pub(crate) fn receive_blocks(listener: &TcpListener, base: usize, stored: &mut V
     })
 }
 
-/// Receives one connection up to its end of data; returns the announced number of connections (0 for none), or `None`
-/// if it was truncated.
+/// Receives one connection up to its end of data; returns the announced number of connections (0
+/// for none), or `None` if it was truncated.
 fn receive_channel(mut stream: TcpStream, mut store: impl FnMut(usize, &[u8])) -> Option<u64> {
     let mut announced = 0;
     loop {

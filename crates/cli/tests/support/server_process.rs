@@ -1,4 +1,5 @@
-//! A server as a child with its own process group, and the directory that it serves; and what a test needs of this machine.
+//! A server as a child with its own process group, and the directory that it serves; and what a
+//! test needs of this machine.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -20,7 +21,8 @@ const START: Duration = Duration::from_secs(60);
 pub(crate) struct ServerProcess(Child);
 
 impl ServerProcess {
-    /// Starts `command` and returns the text behind `mark` in the first line of output that contains it.
+    /// Starts `command` and returns the text behind `mark` in the first line of output that
+    /// contains it.
     pub(crate) fn announced(mut command: Command, mark: &str) -> (Self, String) {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -60,7 +62,8 @@ impl Drop for ServerProcess {
     }
 }
 
-/// A server with its directory, which contains `files/`, certificates and the server's log; stopped on drop.
+/// A server with its directory, which contains `files/`, certificates and the server's log; stopped
+/// on drop.
 pub(crate) struct FtpSite {
     server: ServerProcess,
     dir: TempDir,
@@ -109,8 +112,9 @@ impl FtpSite {
     }
 }
 
-/// Returns a free port, for servers that cannot report a port chosen by the kernel. The kernel chooses none of these ports before the
-/// server listens: they are below its range of 32768 to 60999 (ip_local_port_range, ip(7)).
+/// Returns a free port, for servers that cannot report a port chosen by the kernel. The kernel
+/// chooses none of these ports before the server listens: they are below its range of 32768 to
+/// 60999 (ip_local_port_range, ip(7)).
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Test programs that run at the same time begin at different ports.

@@ -1,4 +1,5 @@
-//! Scripted servers with files generated on request and counters of their load, and with listings chosen by a test.
+//! Scripted servers with files generated on request and counters of their load, and with listings
+//! chosen by a test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,7 +65,8 @@ pub(crate) fn slow_site(delay: Duration, rate: usize) -> (Server, Arc<LoadCounte
             let file = File::new(bytes);
             let (head, body) = file.answer(&request);
             std::thread::sleep(delay);
-            // Counted before the last byte: the client may request the next file as soon as it has the body.
+            // Counted before the last byte: the client may request the next file as soon as it has
+            // the body.
             let (first, last) = body.split_at(body.len().saturating_sub(1));
             let rate = seen.rate.load(Ordering::SeqCst);
             let sent = peer.send(head)

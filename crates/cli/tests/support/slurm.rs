@@ -1,5 +1,5 @@
-//! A cluster of Slurm on this machine: a controller and four nodes. Its authentication is of its own too: nothing of the
-//! system's Slurm or MUNGE is used.
+//! A cluster of Slurm on this machine: a controller and four nodes. Its authentication is of its
+//! own too: nothing of the system's Slurm or MUNGE is used.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,8 @@ const SLURMD: &str = "/usr/sbin/slurmd";
 /// The names of the nodes, each of which executes one task.
 pub(crate) const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
 
-/// What runs a node in a PID namespace: what a job has started ends with its node, as on a host that is lost.
+/// What runs a node in a PID namespace: what a job has started ends with its node, as on a host
+/// that is lost.
 const ALONE: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// A cluster; its daemons and jobs are killed on drop, the nodes first.

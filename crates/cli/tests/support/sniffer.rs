@@ -18,7 +18,8 @@ use super::server_process::skip;
 /// ETH_P_ALL: packets of every protocol (linux/if_ether.h), in network byte order for packet(7).
 const ALL_PROTOCOLS: i32 = 0x0003_u16.to_be() as i32;
 
-/// Runs `test` on a thread whose network, and that of the programs it starts, is a loopback device without other packets.
+/// Runs `test` on a thread whose network, and that of the programs it starts, is a loopback device
+/// without other packets.
 pub(crate) fn in_own_network(test: impl FnOnce() + Send) {
     let Some(()) = needs_root("seeing packets") else { return };
     let inside = || {
@@ -29,7 +30,8 @@ pub(crate) fn in_own_network(test: impl FnOnce() + Send) {
     thread::scope(|threads| threads.spawn(inside).join().unwrap_or_else(|panic| resume_unwind(panic)));
 }
 
-/// Runs a command that must succeed; returns the number of packets of the thread's network that contain `text`.
+/// Runs a command that must succeed; returns the number of packets of the thread's network that
+/// contain `text`.
 #[track_caller]
 pub(crate) fn packets_with(text: &str, run: &Get) -> usize {
     let mut socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(ALL_PROTOCOLS))).unwrap();

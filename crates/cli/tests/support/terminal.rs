@@ -7,7 +7,8 @@ use super::{
     skip,
 };
 
-/// Runs a shell command in a terminal of 100 columns, in the directory of `run`; types the keys once the prompt is shown.
+/// Runs a shell command in a terminal of 100 columns, in the directory of `run`; types the keys
+/// once the prompt is shown.
 pub(crate) fn terminal(
     run: &Get,
     line: &str,

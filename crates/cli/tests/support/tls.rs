@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A server's certificate for localhost, and its key; the authority's certificate is in `ca.pem` beside them.
+/// A server's certificate for localhost, and its key; the authority's certificate is in `ca.pem`
+/// beside them.
 pub(crate) struct Certificates {
     pub(crate) server: PathBuf,
     pub(crate) key: PathBuf,

@@ -169,7 +169,8 @@ impl Attribution {
         attribution
     }
 
-    /// Notes what the sender paces itself to: an even rate without a queue is the path's, the operator's or the requested one.
+    /// Notes what the sender paces itself to: an even rate without a queue is the path's, the
+    /// operator's or the requested one.
     #[must_use]
     pub fn with_pace(mut self, pace: Option<SenderPace>) -> Self {
         self.classifier.ends.pace = pace;
@@ -190,7 +191,8 @@ impl Attribution {
         self
     }
 
-    /// Observes a reading at `now`, since the transfer's start; returns the interval that it ends, if any.
+    /// Observes a reading at `now`, since the transfer's start; returns the interval that it ends,
+    /// if any.
     ///
     /// Intervals last a round trip and at least 100 ms. The first one lasts until the first byte.
     pub fn observe(&mut self, now: Duration, reading: &Reading) -> Option<LimitedSpan> {
@@ -210,12 +212,14 @@ impl Attribution {
         self.latest.0.saturating_sub(self.begun.0) >= SHORTEST.max(rtt)
     }
 
-    /// Ends the last interval. A part of one shows single bursts, and counts as the interval before it.
+    /// Ends the last interval. A part of one shows single bursts, and counts as the interval before
+    /// it.
     pub fn end(&mut self) -> Option<LimitedSpan> {
         self.close()
     }
 
-    /// Assigns the time from the last reading to `now` to a limit that is known otherwise, by `witness`.
+    /// Assigns the time from the last reading to `now` to a limit that is known otherwise, by
+    /// `witness`.
     pub fn assign(&mut self, now: Duration, witness: Witness) -> Option<LimitedSpan> {
         let (from, reading) = self.latest;
         let span = now.checked_sub(from).filter(|span| *span > Duration::ZERO)?;

@@ -1,5 +1,5 @@
-//! The queue of the bottleneck: whether it stands, has overflowed, or is filled from time to time at the path's rate; or whether the sender
-//! pauses, which delays data, too.
+//! The queue of the bottleneck: whether it stands, has overflowed, or is filled from time to time
+//! at the path's rate; or whether the sender pauses, which delays data, too.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,8 @@ pub(super) enum Lateness {
     Queue,
     /// The sender had paused: the bottleneck of a standing queue is never idle.
     Pauses,
-    /// Arrivals pause, as those of such a sender and those of one flow among others at a bottleneck do.
+    /// Arrivals pause, as those of such a sender and those of one flow among others at a bottleneck
+    /// do.
     Unclear,
 }
 
@@ -46,7 +47,8 @@ struct Arrivals {
 }
 
 impl BottleneckQueue {
-    /// Records the RTT of the data, and unless after a loss the time since they had arrived; `was_queued` where a queue stood just before.
+    /// Records the RTT of the data, and unless after a loss the time since they had arrived;
+    /// `was_queued` where a queue stood just before.
     pub(super) fn record(&mut self, interval: &Interval, after_loss: bool, was_queued: bool) {
         fn forget<T>(readings: &mut VecDeque<(Duration, T)>, over: Duration, now: Duration) {
             while readings.front().is_some_and(|(at, _)| at.saturating_add(over) < now) {
@@ -91,7 +93,8 @@ impl BottleneckQueue {
         Some(if is_pause { Lateness::Pauses } else { Lateness::Unclear })
     }
 
-    /// Returns whether packets were lost lately. The flows at a full bottleneck lose packets, and pause while others have their turn.
+    /// Returns whether packets were lost lately. The flows at a full bottleneck lose packets, and
+    /// pause while others have their turn.
     pub(super) fn loses(&self, interval: &Interval) -> bool {
         self.last_loss.is_some_and(|at| at.saturating_add(params::MIN_LOSSY_TIME) >= interval.end)
     }
@@ -116,8 +119,9 @@ impl BottleneckQueue {
         self.arrivals.clear();
     }
 
-    /// Returns whether the bottleneck is busy: most intervals have one highest rate, and in some of these the data are late. A server that
-    /// limits its rate does not delay data; the rates of one that pauses differ.
+    /// Returns whether the bottleneck is busy: most intervals have one highest rate, and in some of
+    /// these the data are late. A server that limits its rate does not delay data; the rates of one
+    /// that pauses differ.
     pub(super) fn is_at_capacity(&self, interval: &Interval) -> bool {
         let highest = self.arrivals.iter().map(|past| past.rate).fold(0.0, f64::max);
         let packets = 2.0 / interval.span.as_secs_f64().max(1e-9);
@@ -139,7 +143,8 @@ fn standing_over(interval: &Interval) -> Duration {
     params::MIN_STANDING_TIME.max(interval.base_rtt() * params::STANDING_ROUND_TRIPS)
 }
 
-/// Returns whether the delay of the data just before a loss in slow start shows that a queue overflowed.
+/// Returns whether the delay of the data just before a loss in slow start shows that a queue
+/// overflowed.
 pub(super) fn overflowed_in_slow_start(interval: &Interval) -> bool {
     let delays = interval.min_rtt().zip(interval.highest_before_loss.max(interval.before.path.data_rtt));
     delays.is_some_and(|(least, highest)| {

@@ -10,13 +10,16 @@ use super::reading::End;
 use super::witness::Witness;
 use crate::units::{Bytes, Rate, Rtt};
 
-/// The last intervals in which packets were lost behind a queue, or for longer than a single loss takes to repair.
+/// The last intervals in which packets were lost behind a queue, or for longer than a single loss
+/// takes to repair.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CappedArrivals {
     lossy: VecDeque<LossyInterval>,
-    /// The lossy intervals up to the present one, and their time, without an interval between them in which nothing was lost.
+    /// The lossy intervals up to the present one, and their time, without an interval between them
+    /// in which nothing was lost.
     in_a_row: (u32, Duration),
-    /// The rates of arrival of the last intervals before these, and the highest with which such a row began.
+    /// The rates of arrival of the last intervals before these, and the highest with which such a
+    /// row began.
     before: VecDeque<f64>,
     exceeded: f64,
     /// The packets so far, and their bytes.
@@ -83,9 +86,11 @@ impl CappedArrivals {
         }
     }
 
-    /// Returns what shows the device that drops packets: a bottleneck whose queue overflows, or a policer, which has no queue.
+    /// Returns what shows the device that drops packets: a bottleneck whose queue overflows, or a
+    /// policer, which has no queue.
     ///
-    /// Losses at random lower the rate of a sender each time to another one; only a cap repeats itself.
+    /// Losses at random lower the rate of a sender each time to another one; only a cap repeats
+    /// itself.
     pub(super) fn device(&self) -> Option<Witness> {
         let capped = self.capped().count();
         if capped < params::CAPPED_INTERVALS || capped * 2 < self.lossy.len() {
@@ -105,13 +110,15 @@ impl CappedArrivals {
         })
     }
 
-    /// Returns whether one more lossy interval would show a device: all have one rate, which random losses rarely cause.
+    /// Returns whether one more lossy interval would show a device: all have one rate, which random
+    /// losses rarely cause.
     pub(super) fn is_undecided(&self) -> bool {
         let capped = self.capped().count();
         capped + 1 == params::CAPPED_INTERVALS && capped == self.lossy.len()
     }
 
-    /// Returns the device that drops, where packets arrive in this interval about as fast as it permits.
+    /// Returns the device that drops, where packets arrive in this interval about as fast as it
+    /// permits.
     pub(super) fn device_at_cap(&self, interval: &Interval) -> Option<Witness> {
         let cap = self.capped().map(|interval| interval.rate).fold(0.0, f64::max);
         self.device().filter(|_| interval.arrival_rate() >= cap * params::HARMLESS_SHARE)

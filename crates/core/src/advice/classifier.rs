@@ -40,7 +40,8 @@ pub(super) struct Classifier {
 pub(super) struct KnownEnds {
     /// What the sender paces itself to.
     pub(super) pace: Option<SenderPace>,
-    /// Whether the other end is a client, of which nothing else is known: the server was observed, or an upload is known from its packets.
+    /// Whether the other end is a client, of which nothing else is known: the server was observed,
+    /// or an upload is known from its packets.
     pub(super) is_client_peer: bool,
     /// Whether packets were observed, not sockets.
     pub(super) is_capture: bool,
@@ -140,11 +141,12 @@ impl Classifier {
         let unread = |reading: &Reading| reading.unread.get();
         let room = interval.now.window.unwrap_or_default().get();
         let backlog = unread(&interval.before).min(unread(&interval.now));
-        // With a closed window everything that may arrive lies unread, and what is in flight fills the rest: a window that is small for
-        // another reason, as a clamp, leaves room.
+        // With a closed window everything that may arrive lies unread, and what is in flight fills
+        // the rest: a window that is small for another reason, as a clamp, leaves room.
         let is_full = interval.base_rtt() < LONG_RTT
             || interval.in_flight().get() as f64 >= room as f64 * params::FULL_WINDOW_SHARE;
-        // Another program shows a slow reader only by unread data. A capture infers unread data from the window, which may be clamped.
+        // Another program shows a slow reader only by unread data. A capture infers unread data
+        // from the window, which may be clamped.
         let is_left = !self.ends.is_capture
             && interval.now.threads.is_none()
             && self.end == End::Receiver
@@ -153,8 +155,9 @@ impl Classifier {
         (backlog > 0 && backlog >= room && is_full || is_left).then_some(Witness::Unread)
     }
 
-    /// Returns whether the connection waits for this host's threads: data lie in a receiver's socket throughout, for a quarter of the
-    /// interval at the rate at which they are read (Little's law), or a sender's is empty. A thread that waits for a core limits nothing
+    /// Returns whether the connection waits for this host's threads: data lie in a receiver's
+    /// socket throughout, for a quarter of the interval at the rate at which they are read
+    /// (Little's law), or a sender's is empty. A thread that waits for a core limits nothing
     /// otherwise.
     fn awaits_threads(&self, interval: &Interval) -> bool {
         match self.end {
@@ -166,7 +169,8 @@ impl Classifier {
         }
     }
 
-    /// Returns the limit that lies in the connection: its ends' buffers and windows, the path, or the peer.
+    /// Returns the limit that lies in the connection: its ends' buffers and windows, the path, or
+    /// the peer.
     fn limit_of_connection(&mut self, interval: &Interval) -> Witness {
         if interval.moved() == Bytes::ZERO {
             return self.limit_without_data(interval);
@@ -175,7 +179,8 @@ impl Classifier {
         if let Some(limit) = self.limit_by_kernel(interval) {
             return limit;
         }
-        // A pace sends bursts, which wait for one another as in a queue: that it is reached shows more.
+        // A pace sends bursts, which wait for one another as in a queue: that it is reached shows
+        // more.
         if let Some(witness) = self.held_pace(interval) {
             self.rates.slow_start.has_ended = true;
             return witness;
@@ -195,7 +200,8 @@ impl Classifier {
             return Witness::Growth;
         }
         let is_queued = lateness == Some(Lateness::Queue);
-        // A receiver that does not read at once acknowledges late, too (Linux, __tcp_ack_snd_check).
+        // A receiver that does not read at once acknowledges late, too (Linux,
+        // __tcp_ack_snd_check).
         let has_closed = |at: Duration| at.saturating_add(recent_rates::COVERED) >= interval.end;
         if self.buffers.window_closed.is_some_and(has_closed)
             && window_limited_share(interval) > params::FULL_BUFFER_SHARE
@@ -204,7 +210,8 @@ impl Classifier {
         }
         let is_drained = self.buffers.send.are_often_empty() && !is_queued;
         if self.end == End::Sender && (is_drained || is_below_windows(interval)) {
-            // Another program may have no more to send; the kernel counts a buffer that is full for a part of the time at least.
+            // Another program may have no more to send; the kernel counts a buffer that is full for
+            // a part of the time at least.
             let full = interval.share(|reading| reading.sender.times.map(|times| times.buffer_limited));
             let has_more = interval.now.threads.is_some() || full > params::FULL_BUFFER_SHARE;
             return match (has_more, is_drained) {
@@ -243,15 +250,17 @@ impl Classifier {
     fn limit_without_data(&self, interval: &Interval) -> Witness {
         if self.first_byte.is_none() {
             let known = |rtt: Rtt| (rtt.get() * params::OPENING_ROUND_TRIPS).max(Duration::from_millis(100));
-            // Before the handshake is over the RTT is not known; after a second a SYN is sent again (RFC 6298, section 2).
+            // Before the handshake is over the RTT is not known; after a second a SYN is sent again
+            // (RFC 6298, section 2).
             let opening = interval.min_rtt().map_or(Duration::from_secs(1), known);
             return if interval.end <= opening { Witness::Opening } else { Witness::LateAnswer };
         }
         if self.losses.awaits_timeout(interval) {
             return Witness::RetransmissionTimeout;
         }
-        // Data that lie in the socket throughout wait for a core: waits for the disk and for --limit have been assigned before. The kernel
-        // accounts a wait for a core (schedstat) only when it ends.
+        // Data that lie in the socket throughout wait for a core: waits for the disk and for
+        // --limit have been assigned before. The kernel accounts a wait for a core (schedstat) only
+        // when it ends.
         let backlog = interval.now.unread.min(interval.before.unread);
         if self.end == End::Receiver && interval.now.threads.is_some() && backlog > Bytes::ZERO {
             return Witness::CoreWaits;
@@ -269,8 +278,8 @@ impl Classifier {
         }
     }
 
-    /// Returns whether what is in flight fills the receive window: in this interval, or where that is no whole number of bursts, in the last
-    /// ones on average.
+    /// Returns whether what is in flight fills the receive window: in this interval, or where that
+    /// is no whole number of bursts, in the last ones on average.
     fn is_window_full(&self, interval: &Interval) -> bool {
         let Some(rtt) = interval.min_rtt().filter(|rtt| rtt.get() >= TIMESTAMP_TICK) else { return false };
         // A window that closes is wide open a moment before.
@@ -283,7 +292,8 @@ impl Classifier {
                 && self.rates.recent.settled().is_some_and(|rate| is_full(rate.bdp(rtt)))
     }
 
-    /// Returns whether the server sends in bursts with gaps that are longer than a round trip, as a rate limit in user space does.
+    /// Returns whether the server sends in bursts with gaps that are longer than a round trip, as a
+    /// rate limit in user space does.
     fn is_stop_and_go(&self, interval: &Interval, first_byte: Duration) -> bool {
         let observed = interval.end.saturating_sub(first_byte);
         interval.span >= interval.base_rtt()
@@ -292,7 +302,8 @@ impl Classifier {
             && self.rates.recent.stop_and_go()
     }
 
-    /// Returns what shows that the sender holds a pace that it does not measure, and nothing is lost. Each reply begins with a burst above it.
+    /// Returns what shows that the sender holds a pace that it does not measure, and nothing is
+    /// lost. Each reply begins with a burst above it.
     fn held_pace(&self, interval: &Interval) -> Option<Witness> {
         let (pace, streams, witness) = match self.ends.pace? {
             SenderPace::Path => return None,
@@ -309,15 +320,17 @@ impl Classifier {
         (is_held && interval.lost() == 0).then_some(witness)
     }
 
-    /// Distinguishes the limits that remain where the window is open, no queue stands, and nothing is lost.
+    /// Distinguishes the limits that remain where the window is open, no queue stands, and nothing
+    /// is lost.
     fn limit_without_queue_and_loss(&self, interval: &Interval) -> Witness {
-        // No congestion control slows down without a loss or a queue, and neither does a peer that paces itself to the path.
+        // No congestion control slows down without a loss or a queue, and neither does a peer that
+        // paces itself to the path.
         let is_long = interval.base_rtt() >= LONG_RTT;
         if self.end == End::Receiver && is_long && self.rates.recent.have_fallen() {
             return Witness::Slowed;
         }
-        // A peer that paces itself has measured the path, and so has the congestion control of a sender whose data, windows and buffer
-        // suffice, as its kernel counts.
+        // A peer that paces itself has measured the path, and so has the congestion control of a
+        // sender whose data, windows and buffer suffice, as its kernel counts.
         if self.ends.pace == Some(SenderPace::Path) {
             return Witness::PacingPeer;
         }
@@ -327,7 +340,8 @@ impl Classifier {
         if self.end == End::Receiver && interval.is_local() {
             return Witness::EvenRate;
         }
-        // A bottleneck whose queue has overflowed may hold the rate, as BBR finds it, and so may the server.
+        // A bottleneck whose queue has overflowed may hold the rate, as BBR finds it, and so may
+        // the server.
         if self.queue.has_overflowed {
             return Witness::Unexplained;
         }

@@ -1,7 +1,7 @@
 //! Which setting bounds a transfer, and what a change of it gains.
 //!
-//! A cure names the setting that bounds. Its gain is never above a rate that was seen in the transfer, or that an earlier one found on the
-//! path. What nothing proves is a question.
+//! A cure names the setting that bounds. Its gain is never above a rate that was seen in the
+//! transfer, or that an earlier one found on the path. What nothing proves is a question.
 
 use super::verdict::{Facts, seconds};
 use super::witness::Witness;
@@ -9,16 +9,21 @@ use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::tune::MAX_FIXED_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
 
-/// A buffer that fills 5 Gbit/s at 200 ms, whose BDP is 125 MB: half of it may be the kernel's bookkeeping.
+/// A buffer that fills 5 Gbit/s at 200 ms, whose BDP is 125 MB: half of it may be the kernel's
+/// bookkeeping.
 const LARGE_BUFFER: Bytes = Bytes::mib(256);
-/// The largest value of `tcp_rmem` and `tcp_wmem`: a C integer (kernel, net/ipv4/sysctl_net_ipv4.c).
+/// The largest value of `tcp_rmem` and `tcp_wmem`: a C integer (kernel,
+/// net/ipv4/sysctl_net_ipv4.c).
 const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
-/// A kernel's maximum bounds what fills more than one part in so many of it: the rest is bookkeeping, for small packets three quarters
-/// (Linux, `tcp_scaling_ratio`), and windows are read between bursts.
+/// A kernel's maximum bounds what fills more than one part in so many of it: the rest is
+/// bookkeeping, for small packets three quarters (Linux, `tcp_scaling_ratio`), and windows are read
+/// between bursts.
 const PART_OF_MAXIMUM: u64 = 8;
-/// Slow start that is a smaller part of the time is not worth a word: a transfer's rate varies as much.
+/// Slow start that is a smaller part of the time is not worth a word: a transfer's rate varies as
+/// much.
 const SHORT_SLOW_START: f64 = 0.8;
-/// A rate higher by less than this factor lies within the variation of a transfer's intervals (a tenth, as of a standing queue).
+/// A rate higher by less than this factor lies within the variation of a transfer's intervals (a
+/// tenth, as of a standing queue).
 const WORTHWHILE: f64 = 1.1;
 /// What measures a gain that no reading shows.
 pub(super) const PROBE: &str = "longhaul probe tells what the path holds";
@@ -39,7 +44,8 @@ impl Cure {
 }
 
 impl Facts<'_> {
-    /// Returns the cure of the dominant limit. A transfer that has spent its time on connecting, and moved nothing, has none.
+    /// Returns the cure of the dominant limit. A transfer that has spent its time on connecting,
+    /// and moved nothing, has none.
     pub(super) fn cure(&self, limit: LimitedBy) -> Option<Cure> {
         let change = match limit {
             LimitedBy::ReceiveWindow => self.larger_window(),
@@ -98,7 +104,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the question whether more connections gain, `factor` times as many, or another change.
+    /// Returns the question whether more connections gain, `factor` times as many, or another
+    /// change.
     fn trial(&self, factor: u64, other: &str) -> String {
         match self.more_connections(factor) {
             Some(more) => format!("does {more} gain, or {other}?"),
@@ -106,8 +113,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the words for more connections, as this program or another one would open them; `None` where there are as many as
-    /// permitted.
+    /// Returns the words for more connections, as this program or another one would open them;
+    /// `None` where there are as many as permitted.
     fn more_connections(&self, factor: u64) -> Option<String> {
         let count = (self.evidence.streams * factor).clamp(2, MAX_FIXED_STREAMS as u64);
         (count > self.evidence.streams).then(|| match (self.is_own(), self.known.to_pipe) {
@@ -166,7 +173,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the begin of the question whether a larger buffer than one of which `used` is used gains.
+    /// Returns the begin of the question whether a larger buffer than one of which `used` is used
+    /// gains.
     fn larger_recv_buffer(&self, used: Bytes) -> String {
         let larger = Bytes::mib((used.get() * 4).div_ceil(1 << 20).next_power_of_two().min(1024));
         let option = format!("--recv-buffer {}", larger.to_string().replace(' ', ""));
@@ -192,7 +200,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the cure where each connection uses `used` of a buffer that `net.ipv4.tcp_rmem`, or `tcp_wmem`, lets grow to `most`.
+    /// Returns the cure where each connection uses `used` of a buffer that `net.ipv4.tcp_rmem`, or
+    /// `tcp_wmem`, lets grow to `most`.
     fn larger_maximum(&self, name: &str, most: Bytes, used: Bytes, option: &str) -> String {
         let more = self.more_connections(2).map_or_else(String::new, |more| format!(": does {more} gain?"));
         if used * PART_OF_MAXIMUM < most {
@@ -210,8 +219,9 @@ impl Facts<'_> {
         format!("the kernel permits no larger buffer{more}")
     }
 
-    /// Returns the gain of a rate that the transfer had while `limit` did not hold, or that an earlier transfer had; of a question only
-    /// that rate. Where nothing was moved, the gain is time.
+    /// Returns the gain of a rate that the transfer had while `limit` did not hold, or that an
+    /// earlier transfer had; of a question only that rate. Where nothing was moved, the gain is
+    /// time.
     fn gain_without(&self, limit: LimitedBy, of_question: bool) -> String {
         if self.evidence.moved == Bytes::ZERO {
             let (limited, all) = (seconds(self.evidence.time), seconds(self.attribution.observed().0));
@@ -250,7 +260,8 @@ impl Facts<'_> {
         })
     }
 
-    /// Returns what saves connecting and the wait for the first answer: at most the time that their intervals exceed that of their bytes.
+    /// Returns what saves connecting and the wait for the first answer: at most the time that their
+    /// intervals exceed that of their bytes.
     fn shared_connection(&self) -> Option<Cure> {
         let (time, moved) = self.attribution.observed();
         let needed = self.attribution.best().time_for(self.evidence.moved);

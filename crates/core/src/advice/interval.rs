@@ -34,8 +34,8 @@ impl Interval {
         Rate::over(self.moved(), self.span)
     }
 
-    /// Returns the rate at which data arrived. This program counts what it has read, and reads at once what waited in the socket while it
-    /// did not.
+    /// Returns the rate at which data arrived. This program counts what it has read, and reads at
+    /// once what waited in the socket while it did not.
     pub(super) fn rate_on_path(&self) -> Rate {
         if self.now.threads.is_none() {
             return self.rate();
@@ -52,8 +52,8 @@ impl Interval {
         self.now.packets.arrived.saturating_sub(self.before.packets.arrived)
     }
 
-    /// Returns whether enough packets were lost, or followed a lost one, for the interval to be lossy. A receiver counts each packet that
-    /// follows a lost one, a sender the lost ones.
+    /// Returns whether enough packets were lost, or followed a lost one, for the interval to be
+    /// lossy. A receiver counts each packet that follows a lost one, a sender the lost ones.
     pub(super) fn is_lossy(&self, end: End) -> bool {
         let share = match end {
             End::Receiver => params::DISORDERED_SHARE,
@@ -102,7 +102,8 @@ impl Interval {
         self.now.streams.max(self.before.streams).max(1) as u64
     }
 
-    /// Returns the growth of a time that is summed over the connections, as a share of this interval.
+    /// Returns the growth of a time that is summed over the connections, as a share of this
+    /// interval.
     pub(super) fn share(&self, of: impl Fn(&Reading) -> Option<Duration>) -> f64 {
         let grown = of(&self.now).unwrap_or_default().saturating_sub(of(&self.before).unwrap_or_default());
         grown.as_secs_f64() / (self.span.as_secs_f64() * self.streams() as f64).max(1e-9)

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LimitedBy {
-    /// TCP was still speeding up: the handshake, slow start, and slow start again after an idle time.
+    /// TCP was still speeding up: the handshake, slow start, and slow start again after an idle
+    /// time.
     #[serde(alias = "ramp-up")]
     SlowStart,
     /// The receiver's window: goodput is RWIN/RTT.
@@ -29,7 +30,8 @@ pub enum LimitedBy {
     Server,
     /// The ceiling the user set.
     Limit,
-    /// The program whose connection was observed did not read or write; why, only the program knows.
+    /// The program whose connection was observed did not read or write; why, only the program
+    /// knows.
     Application,
     /// A token bucket on the path, which drops what exceeds its rate and queues nothing.
     Policer,

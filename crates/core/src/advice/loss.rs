@@ -22,9 +22,11 @@ pub(super) struct Loss {
     recovery: Duration,
     /// Whether a queue stood just before, which overflowed.
     pub(super) is_overflow: bool,
-    /// The rate before the loss, or before the first of losses that follow one another, where that did not grow.
+    /// The rate before the loss, or before the first of losses that follow one another, where that
+    /// did not grow.
     rate_before: Option<Rate>,
-    /// What was moved since, as far as it shows the effect of these losses: in the earlier half of that time, and in the later one.
+    /// What was moved since, as far as it shows the effect of these losses: in the earlier half of
+    /// that time, and in the later one.
     since: [MovedSince; 2],
     /// Whether these losses, or the last ones whose effect was measured, have not lowered the rate.
     is_harmless: bool,
@@ -64,8 +66,8 @@ impl Loss {
         self.since.iter().map(|half| half.intervals).sum::<u32>() >= params::MEASURED_INTERVALS
     }
 
-    /// Returns whether the rate is as high as before, or, if the rate before is not known, does not recover as a congestion window does;
-    /// `None` until enough intervals are measured.
+    /// Returns whether the rate is as high as before, or, if the rate before is not known, does not
+    /// recover as a congestion window does; `None` until enough intervals are measured.
     fn has_no_effect(&self) -> Option<bool> {
         let [earlier, later] = self.since;
         match self.rate_before {
@@ -77,21 +79,23 @@ impl Loss {
         }
     }
 
-    /// Returns whether random losses explain the rate, seen from `end`: the rate before is known, or the losses go on. At the end of slow
-    /// start, policers and short queues drop many packets at once; only a sender can count them.
+    /// Returns whether random losses explain the rate, seen from `end`: the rate before is known,
+    /// or the losses go on. At the end of slow start, policers and short queues drop many packets
+    /// at once; only a sender can count them.
     pub(super) fn is_random(&self, end: End) -> bool {
         self.rate_before.is_some()
             || self.bursts >= params::LIMITING_BURSTS
             || end == End::Sender && !self.is_dense
     }
 
-    /// Returns whether the rate since has shown that the loss has no effect; another loss may have one.
+    /// Returns whether the rate since has shown that the loss has no effect; another loss may have
+    /// one.
     fn is_found_harmless(&self) -> bool {
         self.is_harmless && self.is_measured()
     }
 
-    /// Returns whether the window is still smaller than it would be: after another time of recovery it exceeds that at the loss by as
-    /// much as the loss took.
+    /// Returns whether the window is still smaller than it would be: after another time of recovery
+    /// it exceeds that at the loss by as much as the loss took.
     fn is_recovering(&self, now: Duration) -> bool {
         now <= self.last + self.recovery * 2
     }
@@ -128,8 +132,8 @@ impl LossTracker {
         self.last_packet.is_some_and(|at| at + interval.span + timeout >= interval.end)
     }
 
-    /// Records the losses of an interval, or judges the last loss by the rate since. Behind a queue that stands (`is_queued`), a loss is
-    /// the path's; `was_queued` where one stood just before.
+    /// Records the losses of an interval, or judges the last loss by the rate since. Behind a queue
+    /// that stands (`is_queued`), a loss is the path's; `was_queued` where one stood just before.
     pub(super) fn record(
         &mut self,
         interval: &Interval,
@@ -148,13 +152,15 @@ impl LossTracker {
         }
     }
 
-    /// Begins a loss, or extends the last one, where its recovery takes a part of the interval at least.
+    /// Begins a loss, or extends the last one, where its recovery takes a part of the interval at
+    /// least.
     fn begin(&mut self, interval: &Interval, was_queued: bool, recent: &RecentRates) {
         let rtt = interval.base_rtt();
         let highest = recent.highest().max(interval.rate());
         let packets = highest.bdp(Rtt::new(rtt)).get() as f64 / interval.streams() as f64 / PACKET;
         let recovery = recovery(packets, rtt);
-        // All that is in flight behind a lost packet arrives out of order, once a round trip at most.
+        // All that is in flight behind a lost packet arrives out of order, once a round trip at
+        // most.
         let events = match self.end {
             End::Receiver => interval.lost() as f64 / packets.max(1.0),
             End::Sender => interval.lost() as f64,
@@ -164,7 +170,8 @@ impl LossTracker {
         if recovery.as_secs_f64() * events < params::LIMITING_SHARE * interval.span.as_secs_f64() {
             return;
         }
-        // The rate that the first of several losses has lowered does not measure the effect of the next one.
+        // The rate that the first of several losses has lowered does not measure the effect of the
+        // next one.
         let measured = self.loss.filter(|loss| !loss.is_found_harmless());
         // A burst of losses takes some round trips to repair, in which more may be lost: one event.
         let burst =
@@ -186,12 +193,14 @@ impl LossTracker {
         });
     }
 
-    /// Judges by the rate since the last loss whether it has slowed the transfer, and forgets one whose effect is over.
+    /// Judges by the rate since the last loss whether it has slowed the transfer, and forgets one
+    /// whose effect is over.
     fn judge(&mut self, interval: &Interval, recent: &RecentRates) {
         let Some(loss) = &mut self.loss else { return };
         let rtt = interval.base_rtt();
         let age = interval.end.saturating_sub(loss.last);
-        // Within a quarter of its recovery CUBIC is below 0.88 of the window at the loss; retransmission takes a round trip or two.
+        // Within a quarter of its recovery CUBIC is below 0.88 of the window at the loss;
+        // retransmission takes a round trip or two.
         if age > rtt * 2 && age <= loss.recovery / 4 {
             let half = &mut loss.since[usize::from(age > loss.recovery / 8)];
             *half = half.and(MovedSince { moved: interval.moved(), intervals: 1, time: interval.span });
@@ -205,8 +214,9 @@ impl LossTracker {
     }
 }
 
-/// Returns for how long a loss keeps CUBIC below the window of `packets` at which it happens: K = cbrt(W x 0.3 / 0.4) seconds, or where
-/// that is sooner, until its Reno-friendly window has grown by 0.3 W at 0.53 packets a round trip (RFC 9438, sections 4.2 and 4.3).
+/// Returns for how long a loss keeps CUBIC below the window of `packets` at which it happens: K =
+/// cbrt(W x 0.3 / 0.4) seconds, or where that is sooner, until its Reno-friendly window has grown
+/// by 0.3 W at 0.53 packets a round trip (RFC 9438, sections 4.2 and 4.3).
 fn recovery(packets: f64, rtt: Duration) -> Duration {
     const REDUCTION: f64 = 0.3;
     const CUBIC: f64 = 0.4;
@@ -216,8 +226,9 @@ fn recovery(packets: f64, rtt: Duration) -> Duration {
     Duration::try_from_secs_f64(cubic.min(reno_friendly)).unwrap_or(Duration::ZERO)
 }
 
-/// Returns how long a connection may stand still after a loss: a round trip until the loss is known, and Linux's RTO, which is
-/// at least 200 ms beyond the RTT (`TCP_RTO_MIN`, include/net/tcp.h).
+/// Returns how long a connection may stand still after a loss: a round trip until the loss is
+/// known, and Linux's RTO, which is at least 200 ms beyond the RTT (`TCP_RTO_MIN`,
+/// include/net/tcp.h).
 fn retransmission_timeout(rtt: Duration) -> Duration {
     rtt * 2 + Duration::from_millis(200)
 }

@@ -22,14 +22,16 @@ pub enum SenderPace {
     Path,
     /// A rate of each connection that its operator has set, observed at the receiver.
     Fixed(Rate),
-    /// A rate of each connection that an option of this end sets: the receiver has requested it, or the sender keeps it.
+    /// A rate of each connection that an option of this end sets: the receiver has requested it, or
+    /// the sender keeps it.
     Requested(Rate),
     /// A rate of all connections together that an option of the sender sets.
     Shared(Rate),
 }
 
 impl SenderPace {
-    /// Reads the pace that a sending peer states to be in force after a request for `requested`; `None` if it does not pace.
+    /// Reads the pace that a sending peer states to be in force after a request for `requested`;
+    /// `None` if it does not pace.
     pub fn of(stated: Pace, requested: Option<Pace>) -> Option<Self> {
         match (stated, requested) {
             (Pace::Off, _) => None,
@@ -61,7 +63,8 @@ pub struct Reading {
     pub sender: SenderReading,
     /// What the threads of this program did, where they are known.
     pub threads: Option<ThreadTimes>,
-    /// Whether a connection was opened without window scaling (RFC 7323), so that no window exceeds 64 KiB.
+    /// Whether a connection was opened without window scaling (RFC 7323), so that no window exceeds
+    /// 64 KiB.
     pub unscaled: bool,
     /// Whether the application buffer is full.
     pub buffer_full: bool,
@@ -72,7 +75,8 @@ pub struct Reading {
 pub struct PathReading {
     /// The least RTT.
     pub min_rtt: Option<Rtt>,
-    /// The RTT as the data sees it, queues included: `tcpi_rcv_rtt` of a receiver, `tcpi_rtt` of a sender.
+    /// The RTT as the data sees it, queues included: `tcpi_rcv_rtt` of a receiver, `tcpi_rtt` of a
+    /// sender.
     pub data_rtt: Option<Rtt>,
     /// Bytes in flight, where they are known; otherwise the rate times the RTT.
     pub in_flight: Option<Bytes>,
@@ -85,7 +89,8 @@ pub struct PacketReading {
     pub arrived: u64,
     /// Packets that arrived out of order; of a sender, packets sent again.
     pub lost: u64,
-    /// The time since data arrived, the lower median of the connections; zero where it is not known.
+    /// The time since data arrived, the lower median of the connections; zero where it is not
+    /// known.
     pub age: Duration,
 }
 
@@ -98,14 +103,16 @@ pub struct SenderReading {
     pub congestion_window: Option<Bytes>,
     /// The rate at which the kernel paces, summed.
     pub pacing: Option<Rate>,
-    /// Whether all connections have sent what their send buffers hold; of a transfer of this program, although it has more to send.
+    /// Whether all connections have sent what their send buffers hold; of a transfer of this
+    /// program, although it has more to send.
     pub buffers_empty: bool,
 }
 
 /// For how long the threads of a transfer waited or worked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadTimes {
-    /// Waits for a free segment to receive into, or for bytes of the source; summed over the streams.
+    /// Waits for a free segment to receive into, or for bytes of the source; summed over the
+    /// streams.
     pub disk: Duration,
     /// Waits to keep to `--limit`, summed over the streams.
     pub limit: Duration,

@@ -16,14 +16,16 @@ const FLAT: f64 = 0.15;
 const STOP_AND_GO: f64 = 0.3;
 /// Single intervals jitter: so many are averaged.
 const FEW: usize = 4;
-/// The share of an earlier rate below which a rate has fallen: means of a few vary by a quarter, of bursts that an interval holds one or two of.
+/// The share of an earlier rate below which a rate has fallen: means of a few vary by a quarter, of
+/// bursts that an interval holds one or two of.
 const FALLEN: f64 = 0.7;
 
 /// The rates of the last intervals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecentRates {
     rates: VecDeque<PastRate>,
-    /// The end of the last interval of slow start: rates before it say nothing of those that settle.
+    /// The end of the last interval of slow start: rates before it say nothing of those that
+    /// settle.
     grew_until: Duration,
     /// The highest mean of a few rates since a packet was lost.
     carried: f64,
@@ -80,8 +82,9 @@ impl RecentRates {
         Some(Rate::bits_per_sec(mean as u64))
     }
 
-    /// Returns the rates at which data have arrived over all of the time since slow start, and over its later half, where those are a few
-    /// intervals. What a reader fetches late had arrived at the sender's rate, and a reply begins with a burst.
+    /// Returns the rates at which data have arrived over all of the time since slow start, and over
+    /// its later half, where those are a few intervals. What a reader fetches late had arrived at
+    /// the sender's rate, and a reply begins with a burst.
     pub(super) fn long_means(&self) -> impl Iterator<Item = Rate> {
         let settling = self.settling();
         let since = |count: usize| {
@@ -92,7 +95,8 @@ impl RecentRates {
         counts.filter_map(since)
     }
 
-    /// Returns the rate before a loss: the settled one, or where an earlier loss has lowered that, what it had grown to since.
+    /// Returns the rate before a loss: the settled one, or where an earlier loss has lowered that,
+    /// what it had grown to since.
     pub(super) fn before_loss(&self) -> Option<Rate> {
         let settled = self.settled()?;
         if !self.rates.iter().any(|past| past.after_loss) {
@@ -121,9 +125,11 @@ impl RecentRates {
         gaps.count() as f64 >= STOP_AND_GO * self.rates.len() as f64
     }
 
-    /// Returns whether the mean of the later half is not above that of the earlier one by more than their jitter explains.
+    /// Returns whether the mean of the later half is not above that of the earlier one by more than
+    /// their jitter explains.
     ///
-    /// Single intervals differ where the sender sends a buffer at a time, and an interval is no multiple of its period.
+    /// Single intervals differ where the sender sends a buffer at a time, and an interval is no
+    /// multiple of its period.
     fn is_settled(&self) -> bool {
         let settling = self.settling();
         let half = settling / 2;

@@ -13,7 +13,8 @@ use crate::units::{Bytes, Rtt};
 const MIN_PARALLEL: u64 = 8;
 /// Servers beyond are not compared.
 const MAX_SERVERS: usize = 1000;
-/// A server is slow if its files take more than so many times as long as files of their size elsewhere.
+/// A server is slow if its files take more than so many times as long as files of their size
+/// elsewhere.
 const SLOW: f64 = 2.0;
 
 /// A file that a run has moved.
@@ -57,7 +58,8 @@ struct LimitOfRun {
 #[derive(Debug, Clone, Default)]
 struct ServerOfRun {
     all: FilesOfRun,
-    /// The files by the logarithm of their size: slow start makes small files slower than large ones.
+    /// The files by the logarithm of their size: slow start makes small files slower than large
+    /// ones.
     by_size: BTreeMap<u32, FilesOfRun>,
     /// The least RTT of a connection.
     rtt: Option<Rtt>,
@@ -200,7 +202,8 @@ impl RunDiagnosis {
         }
     }
 
-    /// Returns the server that had most of the time, if its files are far slower than files of their size elsewhere.
+    /// Returns the server that had most of the time, if its files are far slower than files of
+    /// their size elsewhere.
     fn slow_server(&self) -> Option<String> {
         let (name, slow) = self.servers.iter().max_by_key(|(_, server)| server.all.time)?;
         let rest = || self.servers.iter().filter(|(other, _)| *other != name).map(|(_, server)| server);

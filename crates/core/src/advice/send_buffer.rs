@@ -22,19 +22,20 @@ impl SendBufferReadings {
         }
     }
 
-    /// Returns whether the send buffers are empty for a quarter of the time: they hold less than the windows permit.
+    /// Returns whether the send buffers are empty for a quarter of the time: they hold less than
+    /// the windows permit.
     ///
-    /// BBR takes the rate that such a buffer permits for the path's rate. `tcpi_sndbuf_limited` then counts a fifth of the time only, and
-    /// no other counter shows the buffer.
+    /// BBR takes the rate that such a buffer permits for the path's rate. `tcpi_sndbuf_limited`
+    /// then counts a fifth of the time only, and no other counter shows the buffer.
     pub(super) fn are_often_empty(&self) -> bool {
         let empty = self.0.iter().filter(|(_, empty)| *empty).count();
         empty >= 2 && empty as f64 >= params::LIMITING_SHARE * self.0.len() as f64
     }
 }
 
-/// Returns whether a sender that always has data keeps less in flight than congestion window, peer and pacing permit: its
-/// buffer holds no more. The kernel's counter (`tcpi_sndbuf_limited`) does not count while acknowledgements free the buffer
-/// as fast as the program fills it.
+/// Returns whether a sender that always has data keeps less in flight than congestion window, peer
+/// and pacing permit: its buffer holds no more. The kernel's counter (`tcpi_sndbuf_limited`) does
+/// not count while acknowledgements free the buffer as fast as the program fills it.
 pub(super) fn is_below_windows(interval: &Interval) -> bool {
     let Reading { sender, window, path, .. } = interval.now;
     let (Some(congestion), Some(rtt)) = (sender.congestion_window, path.data_rtt) else { return false };

@@ -7,7 +7,8 @@ use serde::ser::{Serialize, Serializer};
 
 use super::LimitedBy;
 
-/// Shares of a whole, in millionths; serialised as an object of limit -> share from 0 to 1, without those that are zero.
+/// Shares of a whole, in millionths; serialised as an object of limit -> share from 0 to 1, without
+/// those that are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shares([u32; LimitedBy::ALL.len()]);
 

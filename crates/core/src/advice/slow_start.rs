@@ -24,8 +24,8 @@ impl SlowStart {
         self.highest = self.highest.max(rate);
     }
 
-    /// Returns whether the rate grows in an interval as the window does, and ends slow start where it does not any more, or where packets
-    /// were lost.
+    /// Returns whether the rate grows in an interval as the window does, and ends slow start where
+    /// it does not any more, or where packets were lost.
     pub(super) fn is_growing(&mut self, interval: &Interval, first_byte: Duration) -> bool {
         if self.has_ended {
             return false;

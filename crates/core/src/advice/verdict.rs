@@ -36,11 +36,14 @@ pub struct KnownLimits {
     pub path_rate: Option<Rate>,
 }
 
-/// A transfer that ends before a reading covers it shows no limit that could be raised (the interval of [`Attribution`]).
+/// A transfer that ends before a reading covers it shows no limit that could be raised (the
+/// interval of [`Attribution`]).
 pub(super) const SHORTEST: Duration = Duration::from_millis(100);
-/// What ten segments of the initial window hold (RFC 6928): such a transfer is one round trip after its request.
+/// What ten segments of the initial window hold (RFC 6928): such a transfer is one round trip after
+/// its request.
 const INITIAL_WINDOW: Bytes = Bytes::new(14_600);
-/// The round trips of a transfer of the initial window: two handshakes, a request and its answer, one spare.
+/// The round trips of a transfer of the initial window: two handshakes, a request and its answer,
+/// one spare.
 const FEW_ROUND_TRIPS: u32 = 4;
 /// A standing queue that adds this factor to the RTT is worth a word.
 const BLOATED: f64 = 2.0;
@@ -120,12 +123,14 @@ impl Facts<'_> {
         self.sends() || self.attribution.main_witness(LimitedBy::Server) == Witness::ClosedWindow
     }
 
-    /// Returns whether the program that is observed had nothing to send, rather than another one to read.
+    /// Returns whether the program that is observed had nothing to send, rather than another one to
+    /// read.
     pub(super) fn lacks_data(&self) -> bool {
         self.sends() && self.attribution.main_witness(LimitedBy::Application) != Witness::Unread
     }
 
-    /// Returns whether this program has moved the data, so that its options apply: its threads are known.
+    /// Returns whether this program has moved the data, so that its options apply: its threads are
+    /// known.
     pub(super) fn is_own(&self) -> bool {
         self.attribution.latest.1.threads.is_some()
     }
@@ -262,8 +267,8 @@ impl Facts<'_> {
         })
     }
 
-    /// Returns the least RTT, and that of the data behind a queue that is worth a word. Below a millisecond, the unit of timestamps,
-    /// delays are those of the hosts.
+    /// Returns the least RTT, and that of the data behind a queue that is worth a word. Below a
+    /// millisecond, the unit of timestamps, delays are those of the hosts.
     pub(super) fn bloat(&self) -> Option<(Rtt, Rtt)> {
         let (least, data) = self.evidence.min_rtt.zip(self.evidence.data_rtt)?;
         let bloated = data.get() > least.get().mul_f64(BLOATED) && data.get() > LONG_RTT;

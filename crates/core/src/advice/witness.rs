@@ -81,7 +81,8 @@ pub enum Witness {
     NothingToSend,
     /// Packets arrived at one rate while others were lost, without a queue.
     CappedArrivals,
-    /// Nothing that was observed explains the rate. A name that a later version has written reads so, too.
+    /// Nothing that was observed explains the rate. A name that a later version has written reads
+    /// so, too.
     #[default]
     #[serde(other)]
     Unexplained,
@@ -121,8 +122,9 @@ impl Witness {
 }
 
 impl Witness {
-    /// Returns what it shows where the other end is a client. Of one that sends, its program, its `--limit` and its send buffer look alike,
-    /// and a reader that is late is the server; one that receives and does not read is a program.
+    /// Returns what it shows where the other end is a client. Of one that sends, its program, its
+    /// `--limit` and its send buffer look alike, and a reader that is late is the server; one that
+    /// receives and does not read is a program.
     pub(super) const fn of_client(self, observed_at: End) -> Self {
         match self {
             Self::ClosedWindow if matches!(observed_at, End::Sender) => Self::Unread,

@@ -34,7 +34,8 @@ pub struct JobTag {
 }
 
 impl JobTag {
-    /// Creates the tag of a job. `url` must hold no credentials, because it is printed and recorded.
+    /// Creates the tag of a job. `url` must hold no credentials, because it is printed and
+    /// recorded.
     pub fn new(id: JobId, url: &str) -> Self {
         Self { id, url: url.into() }
     }
@@ -74,8 +75,8 @@ impl<'a> JobObserver<'a> {
     }
 }
 
-/// An event as serialised in a line of `--json` or of a record: `{"at": SECONDS, "job": N, "url": "..", "event": "..",
-/// ...}`.
+/// An event as serialised in a line of `--json` or of a record: `{"at": SECONDS, "job": N, "url":
+/// "..", "event": "..", ...}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEvent<'a> {
     /// The time since the job's start.

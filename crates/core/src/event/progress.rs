@@ -46,8 +46,8 @@ pub struct ByteProgress {
 pub struct PathProgress {
     /// Smoothed RTT, the mean over the connections (`tcpi_rtt`).
     pub rtt: Option<Rtt>,
-    /// The receiver's estimate of the RTT, which includes queueing of the data; the mean over the connections
-    /// (`tcpi_rcv_rtt`).
+    /// The receiver's estimate of the RTT, which includes queueing of the data; the mean over the
+    /// connections (`tcpi_rcv_rtt`).
     pub data_rtt: Option<Rtt>,
     /// Receive windows, summed (`tcpi_rcv_wnd`).
     pub rwin: Option<Bytes>,

@@ -19,7 +19,8 @@ pub enum Warning {
     /// Several streams were requested, and the server does not support ranges.
     #[error("this server answers no ranges: one stream")]
     NoRanges,
-    /// Several streams were requested, and no identity shows that their ranges are of one state of the file.
+    /// Several streams were requested, and no identity shows that their ranges are of one state of
+    /// the file.
     #[error(
         "this server sends nothing that identifies the file's state, such as a strong ETag: one stream; \
          use --assume-unchanged if you know that the file does not change"

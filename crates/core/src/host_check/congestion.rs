@@ -84,7 +84,8 @@ fn in_use(facts: &HostFacts, target: &Target, report: &mut Diagnosis) {
     });
 }
 
-/// Shows the controls of the kernel; those that are missing are asked for where a transfer may choose them.
+/// Shows the controls of the kernel; those that are missing are asked for where a transfer may
+/// choose them.
 fn available(congestion: &CongestionFacts, report: &mut Diagnosis) {
     let would_show = "which congestion controls the kernel has without loading a module";
     report.judge(&congestion.available, "available controls", would_show, |available| {

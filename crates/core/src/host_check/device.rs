@@ -7,13 +7,15 @@ use super::target::Target;
 use crate::units::Rate;
 
 const ETHTOOL: &str = "ethtool(8); ESnet fasterdata, NIC tuning";
-/// From this rate on jumbo frames and offloads decide whether one core keeps up (ESnet fasterdata: tuning of hosts of 10 Gbit/s and more).
+/// From this rate on jumbo frames and offloads decide whether one core keeps up (ESnet fasterdata:
+/// tuning of hosts of 10 Gbit/s and more).
 const FAST: Rate = Rate::bits_per_sec(10_000_000_000);
 /// The MTU of jumbo frames.
 const JUMBO: u32 = 9000;
 /// The largest packet that segmentation offload hands over (IP's length field).
 const SUPER_PACKET: u32 = 65_536;
-/// How long the kernel may take from one look at a ring to the next (`netdev_budget_usecs`: 2 ms), in seconds.
+/// How long the kernel may take from one look at a ring to the next (`netdev_budget_usecs`: 2 ms),
+/// in seconds.
 const POLL_INTERVAL: f64 = 0.002;
 /// Queueing disciplines that limit the rate or spoil packets.
 const SHAPERS: [&str; 6] = ["tbf", "htb", "netem", "hfsc", "cbq", "cake"];
@@ -40,7 +42,8 @@ pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut
     report.judge(&device.numa, "NUMA node", would_show, |numa| numa_node(*numa));
 }
 
-/// Says whether a name means itself in commands and rules, which are copied as root: the kernel refuses only `/`, `:` and white space.
+/// Says whether a name means itself in commands and rules, which are copied as root: the kernel
+/// refuses only `/`, `:` and white space.
 fn is_plain(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
     !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)
@@ -140,8 +143,9 @@ fn link_rate(speed: Rate, device: &DeviceFacts, target: &Target) -> Finding {
         .fixed_by(faster_link(speed, device))
 }
 
-/// Says what makes a link faster than `speed`: one that is negotiated has the fastest mode that both ends offer, a fixed one has to be
-/// fixed alike at both (IEEE 802.3, clauses 28 and 73). `ethtool -s DEVICE autoneg on` offers all modes of the device.
+/// Says what makes a link faster than `speed`: one that is negotiated has the fastest mode that
+/// both ends offer, a fixed one has to be fixed alike at both (IEEE 802.3, clauses 28 and 73).
+/// `ethtool -s DEVICE autoneg on` offers all modes of the device.
 fn faster_link(speed: Rate, device: &DeviceFacts) -> Fix {
     let name = &device.name;
     let link = match &device.negotiation {

@@ -8,11 +8,14 @@ use super::finding::{Finding, Fix, Severity};
 use super::target::Target;
 use crate::units::{Bytes, Rate};
 
-/// How long the free space should last at the target rate, in seconds: a few checkpoints, and time for an administrator to act.
+/// How long the free space should last at the target rate, in seconds: a few checkpoints, and time
+/// for an administrator to act.
 const FREE_SECONDS: u64 = 60;
-/// The application buffer of a transfer, which bridges a stall of the disk (`--app-buffer auto`, 64 MiB as in UsadaFox).
+/// The application buffer of a transfer, which bridges a stall of the disk (`--app-buffer auto`, 64
+/// MiB as in UsadaFox).
 const APP_BUFFER: Bytes = Bytes::mib(64);
-/// The alignment that segments and journal keep; a file system that needs more gets buffered writes.
+/// The alignment that segments and journal keep; a file system that needs more gets buffered
+/// writes.
 const LARGEST_ALIGNMENT: Bytes = Bytes::kib(64);
 const USADAFOX: &str = "UsadaFox, sections 3 and 4 (Direct I/O, application buffer)";
 

@@ -230,7 +230,8 @@ pub struct ResourceFacts {
     pub files: Reading<FileLimits>,
     /// What the control groups' memory limits leave; `None` where none is set.
     pub group_memory: Reading<Option<Bytes>>,
-    /// The processors that the control groups' quotas allow, in thousandths; `None` where there is no quota.
+    /// The processors that the control groups' quotas allow, in thousandths; `None` where there is
+    /// no quota.
     pub group_cpu_thousandths: Reading<Option<u64>>,
 }
 

@@ -51,7 +51,8 @@ pub struct Quantity {
 /// The change that cures a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Fix {
-    /// Commands that change it now, as root unless they are options of the transfer; none where none does.
+    /// Commands that change it now, as root unless they are options of the transfer; none where
+    /// none does.
     pub commands: Vec<String>,
     /// What else helps, what bounds the change, or why nothing makes it last.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -59,10 +60,12 @@ pub struct Fix {
     /// What makes the change last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lasting: Option<Lasting>,
-    /// Kernel modules that are to be loaded before, as the lines of the file that loads them at each start.
+    /// Kernel modules that are to be loaded before, as the lines of the file that loads them at
+    /// each start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modules: Option<Lasting>,
-    /// Settings among the commands, in the order in which they depend on each other: what can be applied and undone.
+    /// Settings among the commands, in the order in which they depend on each other: what can be
+    /// applied and undone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<SettingChange>,
 }
@@ -76,7 +79,8 @@ pub struct Lasting {
     pub lines: Vec<String>,
 }
 
-/// The file of kernel settings that last: those of later names count more (sysctl.d(5)), as Debian's 99-sysctl.conf.
+/// The file of kernel settings that last: those of later names count more (sysctl.d(5)), as
+/// Debian's 99-sysctl.conf.
 pub const SYSCTL_FILE: &str = "/etc/sysctl.d/99-zz-longhaul.conf";
 
 /// What a fix says that holds for one process.
@@ -85,7 +89,8 @@ pub(super) const BEFORE_EACH_TRANSFER: &str = "it holds for this one process: th
 const SERVICE_FILE: &str = "/etc/systemd/system/longhaul-serve.service.d/90-longhaul.conf";
 /// The user's options of transfers; those before its first table are for all commands.
 const CONFIG_FILE: &str = "~/.config/longhaul/config.toml";
-/// The file of modules that are loaded at each start (modules-load.d(5)), before kernel settings are written.
+/// The file of modules that are loaded at each start (modules-load.d(5)), before kernel settings
+/// are written.
 const MODULES_FILE: &str = "/etc/modules-load.d/longhaul.conf";
 /// The file of device settings that last.
 pub(super) const UDEV_RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
@@ -105,7 +110,8 @@ pub struct SettingChange {
 
 /// The name of the setting of all processors' frequency governors.
 pub const GOVERNOR: &str = "CPU governor";
-/// The property of a device that is its queueing disciplines: "fq", or "mq of fq" where it has several queues.
+/// The property of a device that is its queueing disciplines: "fq", or "mq of fq" where it has
+/// several queues.
 pub const QDISC: &str = "qdisc";
 /// The property of a device that is the sizes of its rings: "rx 512 tx 512".
 pub const RINGS: &str = "rings";
@@ -122,7 +128,8 @@ pub struct Unread {
 }
 
 impl Finding {
-    /// Makes a finding without numbers and without a fix; the diagnosis that it is added to names it.
+    /// Makes a finding without numbers and without a fix; the diagnosis that it is added to names
+    /// it.
     pub fn new(severity: Severity, measured: impl Into<String>, source: &'static str) -> Self {
         Self {
             name: "",
@@ -175,7 +182,8 @@ impl Fix {
         self
     }
 
-    /// Adds a property of a device that the commands change: [`QDISC`], [`RINGS`], or the kernel's name of a feature.
+    /// Adds a property of a device that the commands change: [`QDISC`], [`RINGS`], or the kernel's
+    /// name of a feature.
     #[must_use]
     pub fn changing_device(self, device: &str, property: &str, value: impl Into<String>) -> Self {
         self.changing(&format!("{device} {property}"), value)

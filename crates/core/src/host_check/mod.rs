@@ -1,8 +1,9 @@
 //! Checks whether this host can carry a transfer of a rate and an RTT: readings in, findings out.
 //!
-//! [`HostFacts`] holds what was read of the host, [`Target`] what the transfer needs. [`check`] compares them: each
-//! [`Finding`] names the measured and the needed value with its arithmetic, the commands that change it, and where the
-//! advice comes from. A reading that is missing becomes an [`Unread`] instead, which says what it would have shown.
+//! [`HostFacts`] holds what was read of the host, [`Target`] what the transfer needs. [`check`]
+//! compares them: each [`Finding`] names the measured and the needed value with its arithmetic, the
+//! commands that change it, and where the advice comes from. A reading that is missing becomes an
+//! [`Unread`] instead, which says what it would have shown.
 
 mod ceiling;
 mod congestion;

@@ -7,9 +7,11 @@ use super::target::{Target, needed_buffers};
 use crate::buffer_plan::window_ceiling;
 use crate::units::Bytes;
 
-/// Files that transfers open: 64 sockets of `--streams auto` for each of 3 files at once, as many pipes, files, and room.
+/// Files that transfers open: 64 sockets of `--streams auto` for each of 3 files at once, as many
+/// pipes, files, and room.
 const FILES: u64 = 512;
-/// Memory beside socket buffers: the application buffer (64 MiB), which grows while a disk stalls, and the program.
+/// Memory beside socket buffers: the application buffer (64 MiB), which grows while a disk stalls,
+/// and the program.
 const BESIDE_SOCKETS: Bytes = Bytes::mib(256);
 /// Processors that a transfer uses: one receives or sends, one writes or reads, in thousandths.
 const CPU_THOUSANDTHS: u64 = 2000;

@@ -75,16 +75,17 @@ pub(super) struct PayloadShare {
     pub(super) why: &'static str,
 }
 
-/// The share with packets of 1500 bytes and offloads: 4.0 of 6 MiB and 21.2 of 32 MiB of `tcp_rmem`, 11.2 of 16 MiB of
-/// `tcp_wmem` were in flight (lab, 2 Gbit/s, 200 ms, iperf3, Linux 6.18, 2026-11-24).
+/// The share with packets of 1500 bytes and offloads: 4.0 of 6 MiB and 21.2 of 32 MiB of
+/// `tcp_rmem`, 11.2 of 16 MiB of `tcp_wmem` were in flight (lab, 2 Gbit/s, 200 ms, iperf3, Linux
+/// 6.18, 2026-11-24).
 const MEASURED_SHARE: f64 = 2.0 / 3.0;
 
 impl PayloadShare {
     /// Returns the share of a receive buffer that becomes window.
     ///
-    /// Until Linux 6.5 `tcp_adv_win_scale` fixes it (kernel documentation, ip-sysctl: the bookkeeping takes
-    /// buffer/2^scale where scale > 0, else buffer - buffer/2^-scale). Since 6.6 it follows the packets; half is what
-    /// small packets still give.
+    /// Until Linux 6.5 `tcp_adv_win_scale` fixes it (kernel documentation, ip-sysctl: the
+    /// bookkeeping takes buffer/2^scale where scale > 0, else buffer - buffer/2^-scale). Since 6.6
+    /// it follows the packets; half is what small packets still give.
     pub(super) fn receiving(facts: &HostFacts) -> Self {
         let is_fixed = !matches!(facts.kernel, Ok(version) if version >= KernelVersion(6, 6));
         let fixed =
@@ -101,8 +102,8 @@ impl PayloadShare {
 
     /// Returns the share of a send buffer that is in flight.
     ///
-    /// `tcp_sndbuf_expand` keeps twice the congestion window, so that data to be retransmitted and new data both have
-    /// room.
+    /// `tcp_sndbuf_expand` keeps twice the congestion window, so that data to be retransmitted and
+    /// new data both have room.
     pub(super) const fn sending() -> Self {
         Self { share: 0.5, best: MEASURED_SHARE, why: "a send buffer is to hold two congestion windows" }
     }
@@ -137,7 +138,8 @@ pub(super) fn needed_buffers(facts: &HostFacts, target: &Target) -> [Bytes; 2] {
 }
 
 impl BufferFacts {
-    /// Returns the largest receive and send buffer of the kernel's autotuning, where they are known.
+    /// Returns the largest receive and send buffer of the kernel's autotuning, where they are
+    /// known.
     pub(super) fn largest(&self) -> [Option<Bytes>; 2] {
         [&self.tcp_rmem, &self.tcp_wmem].map(|limits| limits.as_ref().ok().map(|limits| limits.max))
     }

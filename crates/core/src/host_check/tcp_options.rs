@@ -7,9 +7,11 @@ use super::finding::{Finding, Fix, Severity};
 use super::target::Target;
 use crate::buffer_plan::window_ceiling;
 
-/// Bytes after which a sequence number returns to an acceptable value (RFC 7323, section 5.4: 2^31).
+/// Bytes after which a sequence number returns to an acceptable value (RFC 7323, section 5.4:
+/// 2^31).
 const SEQUENCE_HALF: f64 = 2_147_483_648.0;
-/// How long a segment may live in the network (RFC 9293, section 3.4.2: MSL of 2 minutes), in seconds.
+/// How long a segment may live in the network (RFC 9293, section 3.4.2: MSL of 2 minutes), in
+/// seconds.
 const SEGMENT_LIFETIME: f64 = 120.0;
 /// Bytes of IPv4 and TCP headers with timestamps (RFC 791, RFC 9293, RFC 7323: 20 + 20 + 12).
 const HEADERS: u32 = 52;

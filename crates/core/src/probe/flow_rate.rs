@@ -35,24 +35,26 @@ impl fmt::Display for RateRange {
     }
 }
 
-/// The shortest window of the burst rate: a shorter one is distorted by the receiver's wake-ups, which are 1 to 2 ms
-/// late.
+/// The shortest window of the burst rate: a shorter one is distorted by the receiver's wake-ups,
+/// which are 1 to 2 ms late.
 const WINDOW: Duration = Duration::from_millis(20);
-/// The smallest payload of a window at the mean rate, so that its number of packets is not too coarse.
+/// The smallest payload of a window at the mean rate, so that its number of packets is not too
+/// coarse.
 const WINDOW_BYTES: Bytes = Bytes::kib(32);
 /// The last part of the time, in which a connection counts as steady.
 const STEADY_SHARE: f64 = 0.5;
-/// The shortest time of a sustained rate, longer than hosts and Wi-Fi links delay packets to deliver them together.
+/// The shortest time of a sustained rate, longer than hosts and Wi-Fi links delay packets to
+/// deliver them together.
 const SUSTAINED: Duration = Duration::from_millis(250);
 /// Headers of IPv4 and TCP with timestamps (RFC 7323).
 const TCP_HEADERS: u64 = 52;
 
-/// Returns the rate within the bursts of a flow: half of its bytes lie in a window of this rate or a higher one. A window
-/// takes at least 20 ms and starts at any arrival, because windows of a fixed grid include the pauses beside a burst.
-/// `None` for a flow shorter than two windows.
+/// Returns the rate within the bursts of a flow: half of its bytes lie in a window of this rate or
+/// a higher one. A window takes at least 20 ms and starts at any arrival, because windows of a
+/// fixed grid include the pauses beside a burst. `None` for a flow shorter than two windows.
 ///
-/// Acknowledgements clock a connection in slow start: each flight leaves the bottleneck at the bottleneck's rate, even
-/// before the flights fill the RTT.
+/// Acknowledgements clock a connection in slow start: each flight leaves the bottleneck at the
+/// bottleneck's rate, even before the flights fill the RTT.
 pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
     let (first, last) = (progress.first()?, progress.last()?);
     let span = last.at.saturating_sub(first.at);
@@ -61,9 +63,11 @@ pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
     if span < window.saturating_mul(2) {
         return None;
     }
-    // The windows that include a step, with decreasing bytes: both ends of a later window are later.
+    // The windows that include a step, with decreasing bytes: both ends of a later window are
+    // later.
     let mut included: VecDeque<(usize, u64)> = VecDeque::new();
-    // For each step of the progress, the most bytes of a window that includes it, and the step's own.
+    // For each step of the progress, the most bytes of a window that includes it, and the step's
+    // own.
     let mut steps: Vec<(u64, u64)> = progress
         .windows(2)
         .zip(sliding(progress, window))
@@ -89,7 +93,8 @@ pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
     (median > 0).then(|| Rate::over(Bytes::new(median), window))
 }
 
-/// Returns the windows of this time that start at each entry: the first and the last entry, and the bytes between.
+/// Returns the windows of this time that start at each entry: the first and the last entry, and the
+/// bytes between.
 fn sliding(progress: &[Progress], window: Duration) -> impl Iterator<Item = (usize, usize, u64)> {
     let mut to = 0;
     progress.iter().enumerate().map(move |(from, start)| {
@@ -100,7 +105,8 @@ fn sliding(progress: &[Progress], window: Duration) -> impl Iterator<Item = (usi
     })
 }
 
-/// Returns the highest rate over one RTT, at least 250 ms; a shorter flow counts as if it had lasted so long.
+/// Returns the highest rate over one RTT, at least 250 ms; a shorter flow counts as if it had
+/// lasted so long.
 pub fn sustained_rate(progress: &[Progress], rtt: Rtt) -> Rate {
     let over = rtt.get().max(SUSTAINED);
     let (Some(start), Some(end)) = (progress.first(), progress.last()) else { return Rate::default() };
@@ -118,15 +124,15 @@ pub fn sustained_rate(progress: &[Progress], rtt: Rtt) -> Rate {
     best
 }
 
-/// Returns the burst rate, limited to the sustained rate times its growth. The burst rate alone is too high if packets
-/// were delayed and delivered together (GRO, Wi-Fi, a stalled receiver).
+/// Returns the burst rate, limited to the sustained rate times its growth. The burst rate alone is
+/// too high if packets were delayed and delivered together (GRO, Wi-Fi, a stalled receiver).
 pub fn supported_rate(progress: &[Progress], rtt: Rtt) -> Rate {
     let sustained = sustained_rate(progress, rtt);
     burst_rate(progress).map_or(sustained, |burst| burst.min(sustained.scaled(growth(progress, rtt))))
 }
 
-/// Returns the ratio of the rate at the end of the flow to the rate one sustained period before: 1 to 2, because slow
-/// start doubles per RTT; 2 if the flow is too short.
+/// Returns the ratio of the rate at the end of the flow to the rate one sustained period before: 1
+/// to 2, because slow start doubles per RTT; 2 if the flow is too short.
 fn growth(progress: &[Progress], rtt: Rtt) -> f64 {
     const MOST: f64 = 2.0;
     let over = rtt.get().max(SUSTAINED);
@@ -149,7 +155,8 @@ pub fn steady_rate(progress: &[Progress]) -> Rate {
     Rate::over(last.bytes.saturating_sub(middle.bytes), last.at.saturating_sub(middle.at))
 }
 
-/// Returns whether the rates of the last two quarters of the time are equal: the rate no longer grows.
+/// Returns whether the rates of the last two quarters of the time are equal: the rate no longer
+/// grows.
 pub fn is_flat(progress: &[Progress]) -> bool {
     /// The largest relative difference of equal rates.
     const SAME: f64 = 0.15;
@@ -157,9 +164,10 @@ pub fn is_flat(progress: &[Progress]) -> bool {
     before > 0.0 && (after / before - 1.0).abs() < SAME
 }
 
-/// Returns the bounds of the rate of a flow that is not flat: the lower rate of the last half and the last quarter of its
-/// time, and the highest of a window of 10 ms, which a flight of slow start fills before it fills one of the burst rate.
-/// After losses the windows are left out: bytes behind a lost packet arrive at once.
+/// Returns the bounds of the rate of a flow that is not flat: the lower rate of the last half and
+/// the last quarter of its time, and the highest of a window of 10 ms, which a flight of slow start
+/// fills before it fills one of the burst rate. After losses the windows are left out: bytes behind
+/// a lost packet arrive at once.
 pub fn rate_range(progress: &[Progress], had_losses: bool) -> RateRange {
     let window = WINDOW / 2;
     let bytes = sliding(progress, window).map(|(_, _, bytes)| bytes).max().filter(|_| !had_losses);
@@ -229,8 +237,8 @@ mod tests {
         assert!(mbit.contains(&(rate.as_bits_per_sec() as f64 / 1e6)), "{rate} outside {mbit:?}");
     }
 
-    /// Flights of a slow start at an RTT of 100 ms across 100 Mbit/s: each twice the previous, one read per
-    /// millisecond.
+    /// Flights of a slow start at an RTT of 100 ms across 100 Mbit/s: each twice the previous, one
+    /// read per millisecond.
     fn slow_start() -> Vec<Progress> {
         let reads =
             (0..7).flat_map(|flight| (1..=1_u64 << flight).map(move |step| 100 * (flight + 1) + step));
@@ -265,8 +273,8 @@ mod tests {
 
     #[test]
     fn late_wake_ups_do_not_raise_the_burst_rate() {
-        // 100 Mbit/s with two reads per millisecond; every tenth read is 2 ms late and returns all bytes since the
-        // last.
+        // 100 Mbit/s with two reads per millisecond; every tenth read is 2 ms late and returns all
+        // bytes since the last.
         let reads = (0..2000_u64).filter(|step| step % 20 < 16);
         let course: Vec<_> =
             reads.map(|step| progress(Duration::from_micros(500 * step), 6250 * step)).collect();
@@ -275,7 +283,8 @@ mod tests {
 
     #[test]
     fn delayed_packets_do_not_raise_the_supported_rate() {
-        // 100 Mbit/s, delayed for 200 ms at a time and delivered within 2 ms: 1 Gbit/s in windows of 20 ms.
+        // 100 Mbit/s, delayed for 200 ms at a time and delivered within 2 ms: 1 Gbit/s in windows
+        // of 20 ms.
         let course = bursts(20, 200, 2, 2_500_000);
         assert_rate(burst_rate(&course).unwrap(), 900.0..=1100.0);
         assert_rate(supported_rate(&course, Rtt::new(MS(10))), 100.0..=400.0);

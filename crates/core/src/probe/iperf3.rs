@@ -113,11 +113,13 @@ fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// The least share of the sent bytes that must have arrived for the sender's buffer to be negligible.
+/// The least share of the sent bytes that must have arrived for the sender's buffer to be
+/// negligible.
 const RECEIVED: f64 = 0.9;
 
-/// Parses the result of a test over TCP: the row of one connection with default settings, with the bounds of its rate even if
-/// that is flat, and the payload passed to the sender's kernel, an upper bound of the bytes sent.
+/// Parses the result of a test over TCP: the row of one connection with default settings, with the
+/// bounds of its rate even if that is flat, and the payload passed to the sender's kernel, an upper
+/// bound of the bytes sent.
 ///
 /// # Errors
 /// [`Iperf3Error`].
@@ -130,7 +132,8 @@ pub fn parse_tcp(json: &str) -> Result<(TcpRow, Bytes), Iperf3Error> {
     let (bytes, seconds) = late()
         .fold((0.0, 0.0), |(bytes, seconds), Interval { sum }| (bytes + sum.bytes, seconds + sum.seconds));
     let handed = output.end.sum_sent.as_ref().map_or(0.0, |sum| sum.bytes).max(received.bytes);
-    // The sender's intervals count the bytes passed to its socket, most of which may still be in the send buffer.
+    // The sender's intervals count the bytes passed to its socket, most of which may still be in
+    // the send buffer.
     let is_received = received.bytes > handed * RECEIVED && seconds > 0.0;
     let steady = if is_received { bytes * 8.0 / seconds } else { received.bits_per_second };
     let rates = late().map(|Interval { sum }| sum.bytes * 8.0 / sum.seconds).filter(|rate| rate.is_finite());
@@ -149,7 +152,8 @@ pub fn parse_tcp(json: &str) -> Result<(TcpRow, Bytes), Iperf3Error> {
     Ok((row, Bytes::new(handed.max(0.0) as u64)))
 }
 
-/// Returns whether the last two whole intervals had about the same rate; a shorter last interval is ignored.
+/// Returns whether the last two whole intervals had about the same rate; a shorter last interval is
+/// ignored.
 fn is_flat(intervals: &[Interval]) -> bool {
     const SAME: f64 = 0.15;
     let usual = intervals.iter().map(|interval| interval.sum.seconds).fold(0.0, f64::max);
@@ -159,7 +163,8 @@ fn is_flat(intervals: &[Interval]) -> bool {
     before > 0.0 && (last / before - 1.0).abs() < SAME
 }
 
-/// Parses the result of a test over UDP with messages of `message` bytes: its row, whose limit is left open, and the losses.
+/// Parses the result of a test over UDP with messages of `message` bytes: its row, whose limit is
+/// left open, and the losses.
 ///
 /// # Errors
 /// [`Iperf3Error`].

@@ -9,7 +9,8 @@
 //!  UDP: UdpRequest::Close                          the port is closed
 //! ```
 //!
-//! The header [`PROBE_HEADER`] identifies a probe, as one client may run several. Integers of datagrams are big-endian.
+//! The header [`PROBE_HEADER`] identifies a probe, as one client may run several. Integers of
+//! datagrams are big-endian.
 
 use std::time::Duration;
 
@@ -21,12 +22,13 @@ use super::train_search::TrainPlan;
 
 /// The path of the endpoint on a server.
 pub const MEASURE_PATH: &str = "/.longhaul/measure";
-/// The path from which the endpoint sends bytes over TCP (GET), and to which it receives them (PUT).
+/// The path from which the endpoint sends bytes over TCP (GET), and to which it receives them
+/// (PUT).
 pub const STREAM_PATH: &str = "/.longhaul/measure/stream";
 /// The path whose GET opens a UDP port.
 pub const UDP_PATH: &str = "/.longhaul/measure/udp";
-/// The request header with the number of a probe, in hexadecimal digits: probes behind one address share a ceiling as
-/// clients do.
+/// The request header with the number of a probe, in hexadecimal digits: probes behind one address
+/// share a ceiling as clients do.
 pub const PROBE_HEADER: &str = "Longhaul-Probe";
 /// The version of all messages.
 pub const VERSION: u32 = 1;
@@ -38,8 +40,8 @@ pub struct MeasureOffer {
     pub version: u32,
     /// The highest rate at which the endpoint sends.
     pub ceiling_bps: Rate,
-    /// The rate allowed for this probe, all of its flows together, if a ceiling is configured. The least since its
-    /// first flow, as other probes share the ceiling.
+    /// The rate allowed for this probe, all of its flows together, if a ceiling is configured. The
+    /// least since its first flow, as other probes share the ceiling.
     #[serde(default)]
     pub allowed_bps: Option<Rate>,
     /// Whether the endpoint also receives streams.
@@ -110,7 +112,8 @@ pub enum UdpRequest {
     },
     /// Requests a train.
     Train {
-        /// The number of the train, which increases, so that a repeated request is not served twice.
+        /// The number of the train, which increases, so that a repeated request is not served
+        /// twice.
         number: u32,
         /// The train.
         plan: TrainPlan,
@@ -146,10 +149,12 @@ impl UdpRequest {
         out
     }
 
-    /// Parses a request with the nonce `nonce`; `None` for any other datagram, and for messages of an impossible size.
+    /// Parses a request with the nonce `nonce`; `None` for any other datagram, and for messages of
+    /// an impossible size.
     pub fn parse(bytes: &[u8], nonce: Nonce) -> Option<Self> {
         let (&kind, rest) = bytes.strip_prefix(&MAGIC)?.split_first()?;
-        // The comparison need not take constant time: the nonce has 128 random bits and is valid for a short session.
+        // The comparison need not take constant time: the nonce has 128 random bits and is valid
+        // for a short session.
         let rest = rest.strip_prefix(&nonce.0)?;
         if kind == CLOSE && rest.is_empty() {
             return Some(Self::Close);
@@ -186,8 +191,8 @@ pub struct UdpPacket {
 }
 
 impl UdpPacket {
-    /// Writes the packet to the front of `buffer`, which has the message's length; leaves a buffer that is too short
-    /// unchanged.
+    /// Writes the packet to the front of `buffer`, which has the message's length; leaves a buffer
+    /// that is too short unchanged.
     pub fn write(&self, buffer: &mut [u8]) {
         let Some(head) = buffer.first_chunk_mut::<PACKET>() else { return };
         head[..4].copy_from_slice(&MAGIC);

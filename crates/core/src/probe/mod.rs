@@ -1,5 +1,5 @@
-//! Measures the limits of a path and its server with few packets: plans of measurements, estimators, the verdict and
-//! its tables.
+//! Measures the limits of a path and its server with few packets: plans of measurements,
+//! estimators, the verdict and its tables.
 //!
 //! ```text
 //!  rtt            handshakes, echoes                -> minimum, median, jitter
@@ -9,7 +9,8 @@
 //!  report         all results, as in `--json`       -> verdict -> tables
 //! ```
 //!
-//! `message` holds the messages of the measurement endpoint and its client; `iperf3` parses the output of iperf3.
+//! `message` holds the messages of the measurement endpoint and its client; `iperf3` parses the
+//! output of iperf3.
 
 pub mod flow_rate;
 pub mod iperf3;

@@ -23,14 +23,15 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the one-way time in nanoseconds, which includes the unknown offset of the clocks: only differences are
-    /// meaningful.
+    /// Returns the one-way time in nanoseconds, which includes the unknown offset of the clocks:
+    /// only differences are meaningful.
     fn one_way(&self) -> i128 {
         self.received.as_nanos() as i128 - self.sent.as_nanos() as i128
     }
 }
 
-/// The one-way time of a packet that was not queued, in nanoseconds, with the unknown offset of the clocks.
+/// The one-way time of a packet that was not queued, in nanoseconds, with the unknown offset of the
+/// clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleTransit(i128);
 
@@ -59,8 +60,8 @@ pub struct Dispersion {
 }
 
 impl Dispersion {
-    /// The least ratio of the sending rate to the arrival rate that shows a bottleneck; smaller ratios are due to the
-    /// hosts' scheduling.
+    /// The least ratio of the sending rate to the arrival rate that shows a bottleneck; smaller
+    /// ratios are due to the hosts' scheduling.
     const BOTTLENECK: f64 = 1.1;
 
     /// Returns whether the path, and not the sender, limited the rate.
@@ -90,7 +91,8 @@ impl PacketTrain {
         self.lost() >= LEAST && self.loss() > base + SHARE
     }
 
-    /// Counts reordered packets: those that arrived after one of a higher number (RFC 4737, section 3.3).
+    /// Counts reordered packets: those that arrived after one of a higher number (RFC 4737, section
+    /// 3.3).
     pub fn reordered(&self) -> u32 {
         let mut highest = None;
         let mut late = 0;
@@ -103,13 +105,14 @@ impl PacketTrain {
         late
     }
 
-    /// Returns the rate at which the packets left the bottleneck; `None` for fewer than two packets, or no time between
-    /// them.
+    /// Returns the rate at which the packets left the bottleneck; `None` for fewer than two
+    /// packets, or no time between them.
     ///
-    /// Packets that arrive faster than a bottleneck sends are queued and leave it back to back, whatever other packets
-    /// are lost (Dovrolis et al., "What do packet dispersion techniques measure?", 2001; long trains, as here, measure
-    /// the capacity that cross traffic leaves). If the sender paused for so long that the bottleneck was idle, only the
-    /// longest part between two pauses counts.
+    /// Packets that arrive faster than a bottleneck sends are queued and leave it back to back,
+    /// whatever other packets are lost (Dovrolis et al., "What do packet dispersion techniques
+    /// measure?", 2001; long trains, as here, measure the capacity that cross traffic leaves). If
+    /// the sender paused for so long that the bottleneck was idle, only the longest part between
+    /// two pauses counts.
     pub fn dispersion(&self) -> Option<Dispersion> {
         let arrivals = self.busy_part();
         let received = span(arrivals.iter().map(|arrival| arrival.received))?;
@@ -117,7 +120,8 @@ impl PacketTrain {
         if received.is_zero() {
             return None;
         }
-        // Packets with one timestamp were delivered together: the time starts after the first group.
+        // Packets with one timestamp were delivered together: the time starts after the first
+        // group.
         let first = arrivals.iter().map(|arrival| arrival.received).min()?;
         let later = arrivals.iter().filter(|arrival| arrival.received > first).count() as u64;
         let bytes = Bytes::new(self.packet.get() * later);
@@ -136,10 +140,12 @@ impl PacketTrain {
 
     /// Returns the longest part during which the bottleneck always had a packet to send.
     ///
-    /// A packet that arrives long after its predecessor, and was delayed by less than half of that gap, met an idle
-    /// bottleneck. A late receiver causes the gap too, but then delays the packet by all of it.
+    /// A packet that arrives long after its predecessor, and was delayed by less than half of that
+    /// gap, met an idle bottleneck. A late receiver causes the gap too, but then delays the packet
+    /// by all of it.
     fn busy_part(&self) -> &[Arrival] {
-        /// The shortest pause: shorter gaps are due to hosts that wake up and send or receive several packets together.
+        /// The shortest pause: shorter gaps are due to hosts that wake up and send or receive
+        /// several packets together.
         const PAUSE: Duration = Duration::from_micros(500);
         /// The shortest pause as a multiple of the mean gap, which is long on a slow path.
         const GAPS: u32 = 4;
@@ -155,19 +161,20 @@ impl PacketTrain {
         parts.max_by_key(|part| part.len()).unwrap_or_default()
     }
 
-    /// Returns the one-way time of the fastest packet, converted to a packet of `size` on a path of `rate`; `None` if
-    /// none arrived.
+    /// Returns the one-way time of the fastest packet, converted to a packet of `size` on a path of
+    /// `rate`; `None` if none arrived.
     pub fn idle_transit(&self, size: Bytes, rate: Rate) -> Option<IdleTransit> {
         let least = self.arrivals.iter().map(Arrival::one_way).min()?;
         let sending = |size: Bytes| rate.time_for(size).as_nanos() as i128;
         Some(IdleTransit(least + sending(size) - sending(self.packet)))
     }
 
-    /// Returns the queueing delay of packets that found the queue almost full, because the packets after them were
-    /// dropped. The median, weighted by these drops, which a few late packets do not change; `None` without drops.
+    /// Returns the queueing delay of packets that found the queue almost full, because the packets
+    /// after them were dropped. The median, weighted by these drops, which a few late packets do
+    /// not change; `None` without drops.
     ///
-    /// The first packets of a train are delayed by hosts that wake up: `idle`, from packets sent earlier at intervals,
-    /// is the better measure of an idle path.
+    /// The first packets of a train are delayed by hosts that wake up: `idle`, from packets sent
+    /// earlier at intervals, is the better measure of an idle path.
     pub fn full_queue_delay(&self, idle: Option<IdleTransit>) -> Option<Duration> {
         // Packets dropped by this host leave gaps too.
         if self.dropped_here > 0 {
@@ -194,8 +201,8 @@ impl PacketTrain {
     }
 }
 
-/// Returns the delay, relative to the fastest packet, that one in fifty packets exceeds: the longest wait in a queue, without
-/// the rare delays of busy hosts.
+/// Returns the delay, relative to the fastest packet, that one in fifty packets exceeds: the
+/// longest wait in a queue, without the rare delays of busy hosts.
 pub fn usual_longest_delay(arrivals: &[Arrival]) -> Duration {
     let mut times: Vec<i128> = arrivals.iter().map(Arrival::one_way).collect();
     times.sort_unstable();
@@ -244,8 +251,8 @@ pub struct LossShare {
 }
 
 impl LossShare {
-    /// Creates the share of `lost` packets out of `sent`; the interval is Wilson's (1927), which is valid for few
-    /// losses too.
+    /// Creates the share of `lost` packets out of `sent`; the interval is Wilson's (1927), which is
+    /// valid for few losses too.
     pub fn new(sent: u64, lost: u64) -> Self {
         /// The 97.5th percentile of the normal distribution.
         const Z: f64 = 1.96;
@@ -263,8 +270,8 @@ mod tests {
 
     const MICRO: fn(u64) -> Duration = Duration::from_micros;
 
-    /// A train of 1500-byte packets sent back to back across 12 Mbit/s, one packet per millisecond; `change` changes
-    /// each arrival.
+    /// A train of 1500-byte packets sent back to back across 12 Mbit/s, one packet per millisecond;
+    /// `change` changes each arrival.
     fn changed(arrived: impl Iterator<Item = u32>, change: impl Fn(u64, &mut Arrival)) -> PacketTrain {
         let arrival = |number: u32| {
             let (sent, received) =
@@ -347,7 +354,8 @@ mod tests {
 
     #[test]
     fn full_queue_delay_is_that_of_packets_before_drops_and_of_more_than_a_few() {
-        // Of each burst of ten packets, three are queued; the queue holds 20 ms. Two bursts are received late.
+        // Of each burst of ten packets, three are queued; the queue holds 20 ms. Two bursts are
+        // received late.
         let mut full = train((0..100).filter(|number| number % 10 < 3));
         for (index, arrival) in full.arrivals.iter_mut().enumerate() {
             let place = index as u64 % 3;
@@ -356,7 +364,8 @@ mod tests {
                 arrival.sent + MICRO(if index < 3 { place * 1000 } else { 18_000 + place * 1000 + late });
         }
         assert_eq!(full.full_queue_delay(None), Some(MICRO(20_000)));
-        // Hosts that wake up delay the first packets by 3 ms, but not those of an earlier train at intervals.
+        // Hosts that wake up delay the first packets by 3 ms, but not those of an earlier train at
+        // intervals.
         let alone = Arrival { number: 0, sent: MICRO(5), received: MICRO(5 + 64) };
         let thin = PacketTrain { packet: Bytes::new(96), arrivals: vec![alone], ..PacketTrain::default() };
         // On 12 Mbit/s a packet of the train takes 936 us longer to send.

@@ -148,7 +148,8 @@ pub enum CeilingSource {
 }
 
 impl UdpCeiling {
-    /// Returns the ceiling that the user's `option` sets if it is lower than `rate_bps`, which `other` sets.
+    /// Returns the ceiling that the user's `option` sets if it is lower than `rate_bps`, which
+    /// `other` sets.
     pub fn lower(option: Option<Rate>, rate_bps: Rate, other: CeilingSource) -> Self {
         match option.filter(|option| *option < rate_bps) {
             Some(rate_bps) => Self { rate_bps, set_by: CeilingSource::Option, is_reached: false },
@@ -162,7 +163,8 @@ impl UdpCeiling {
     }
 }
 
-/// The share of an allowed rate from which on it counts as the limit: measurements reach it only nearly.
+/// The share of an allowed rate from which on it counts as the limit: measurements reach it only
+/// nearly.
 pub const NEAR_CEILING: f64 = 0.85;
 
 /// The size of a queue.
@@ -226,7 +228,8 @@ impl TcpRow {
 /// Properties of the path from this host to the server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct UploadFindings {
-    /// TCP results by number of connections; retransmitted packets take the place of packets out of order.
+    /// TCP results by number of connections; retransmitted packets take the place of packets out of
+    /// order.
     pub tcp: Vec<TcpRow>,
     /// The rate at the IP layer.
     pub rate: Option<MeasuredRate>,
@@ -251,7 +254,8 @@ pub struct ServerFindings {
     pub tcp_wmem_max: Option<Bytes>,
     /// The highest rate at which the endpoint sends.
     pub ceiling_bps: Option<Rate>,
-    /// The least rate that the endpoint allowed this client during the probe; `None` without a ceiling.
+    /// The least rate that the endpoint allowed this client during the probe; `None` without a
+    /// ceiling.
     pub allowed_bps: Option<Rate>,
     /// The limit of the server's connections.
     pub limit: Option<ServerLimit>,

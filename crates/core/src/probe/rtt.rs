@@ -48,7 +48,8 @@ pub struct RttSummary {
 }
 
 impl RttSummary {
-    /// Summarises `samples`, in the order of measurement, of `sent` requests; `None` if none was answered.
+    /// Summarises `samples`, in the order of measurement, of `sent` requests; `None` if none was
+    /// answered.
     pub fn of(method: RttMethod, samples: &[Duration], sent: u32) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable();

@@ -1,4 +1,5 @@
-//! Detects a server's limits: the send buffer, the rate of each connection, the rate of all connections.
+//! Detects a server's limits: the send buffer, the rate of each connection, the rate of all
+//! connections.
 
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ pub enum ServerLimit {
         /// The rate.
         rate: Rate,
     },
-    /// A send buffer of an unusual size, or a fixed rate for each connection: the measurements fit both.
+    /// A send buffer of an unusual size, or a fixed rate for each connection: the measurements fit
+    /// both.
     SendBufferOrRate {
         /// The bytes in flight: rate x RTT.
         in_flight: Bytes,
@@ -38,16 +40,19 @@ pub enum ServerLimit {
     },
     /// Losses limit each connection; several are faster than one.
     Loss,
-    /// One connection is as fast as several: the limit is the path, or one that all connections share.
+    /// One connection is as fast as several: the limit is the path, or one that all connections
+    /// share.
     Shared,
-    /// One connection is as fast as several, and the path carries far more: a limit that all connections share.
+    /// One connection is as fast as several, and the path carries far more: a limit that all
+    /// connections share.
     AllConnections {
         /// The higher rate of one connection and of several.
         rate: Rate,
     },
     /// The rates were still growing at the end of the measurement.
     Growing,
-    /// The ceiling of the measurement endpoint, shared by its clients; transfers are not limited by it.
+    /// The ceiling of the measurement endpoint, shared by its clients; transfers are not limited by
+    /// it.
     Ceiling {
         /// The rate that the endpoint allows this client.
         rate: Rate,
@@ -62,14 +67,15 @@ const ROOM: f64 = 2.0;
 const FILLS: f64 = 0.85;
 /// The receive window is the limit if this share of it is in flight.
 const WINDOW_USED: f64 = 0.8;
-/// The smallest send buffer; fewer bytes in flight show a rate limit. Linux starts with 16 KiB (`tcp_wmem[1]`) and lets
-/// it grow.
+/// The smallest send buffer; fewer bytes in flight show a rate limit. Linux starts with 16 KiB
+/// (`tcp_wmem[1]`) and lets it grow.
 const SMALLEST_BUFFER: Bytes = Bytes::kib(64);
 /// The shortest RTT at which a send buffer counts as a limit.
 const LONG_RTT: Duration = Duration::from_millis(2);
 
-/// Finds the limit of the connections by the rows of one and of several connections in `report`; `None` if one of the two
-/// is missing. `window` is the largest window that this host advertised on the single connection.
+/// Finds the limit of the connections by the rows of one and of several connections in `report`;
+/// `None` if one of the two is missing. `window` is the largest window that this host advertised on
+/// the single connection.
 pub fn find_limit(report: &ProbeReport, window: Option<Bytes>) -> Option<ServerLimit> {
     let plain = || report.tcp.iter().filter(|row| row.is_plain());
     let (one, several) = (plain().find(|row| row.streams == 1)?, plain().find(|row| row.streams > 1)?);

@@ -1,5 +1,5 @@
-//! Plans packet trains: growing trains until the rate shows, larger ones until the queue is full, a long train at a low
-//! rate for the loss.
+//! Plans packet trains: growing trains until the rate shows, larger ones until the queue is full, a
+//! long train at a low rate for the loss.
 
 use std::time::Duration;
 
@@ -30,9 +30,11 @@ impl TrainPlan {
 const FIRST_COUNT: u32 = 16;
 /// The growth from one train of the queue search to the next.
 const GROWTH: u32 = 4;
-/// The largest growth of the rate search: the rate of few packets is too high if the hosts deliver them together.
+/// The largest growth of the rate search: the rate of few packets is too high if the hosts deliver
+/// them together.
 const MAX_GROWTH: u32 = 16;
-/// The duration of a long enough train: hosts take timestamps with an error of 0.1 to 0.2 ms, 1 % of it.
+/// The duration of a long enough train: hosts take timestamps with an error of 0.1 to 0.2 ms, 1 %
+/// of it.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// The packets of the largest train of the rate search: 20 ms of 10 Gbit/s.
 const LARGEST_COUNT: u32 = 16_384;
@@ -48,7 +50,8 @@ const SILENT_TRAINS: u32 = 2;
 pub struct TrainSearch {
     message: Bytes,
     count: u32,
-    /// The pace of further trains, once a train back to back has overflowed the queue before it was long enough.
+    /// The pace of further trains, once a train back to back has overflowed the queue before it was
+    /// long enough.
     pace: Option<Rate>,
     silent: u32,
     /// The number of trains that may still be repeated.
@@ -56,10 +59,11 @@ pub struct TrainSearch {
     finals: Vec<Dispersion>,
 }
 
-/// The pace relative to the rate found, if back to back overflows the queue; above 1 so that the bottleneck is never
-/// idle.
+/// The pace relative to the rate found, if back to back overflows the queue; above 1 so that the
+/// bottleneck is never idle.
 const ABOVE: f64 = 1.5;
-/// The intended duration of a paced train, or of the arrival of a train back to back, as a multiple of [`LONG_ENOUGH`].
+/// The intended duration of a paced train, or of the arrival of a train back to back, as a multiple
+/// of [`LONG_ENOUGH`].
 const PACED_TIMES: u32 = 2;
 
 impl TrainSearch {
@@ -87,7 +91,8 @@ impl TrainSearch {
         } else if found.time >= LONG_ENOUGH || self.count >= LARGEST_COUNT || self.pace.is_some() {
             self.finals.push(found);
         } else if train.overflows(0.0) {
-            // A longer train would only lose more packets, because this one lasted as long as the queue.
+            // A longer train would only lose more packets, because this one lasted as long as the
+            // queue.
             let pace = found.rate.scaled(ABOVE);
             let count = pace.bytes_in(LONG_ENOUGH * PACED_TIMES).get() / train.packet.get().max(1);
             self.count = u32::try_from(count).unwrap_or(u32::MAX).clamp(FIRST_COUNT, LARGEST_COUNT);
@@ -99,8 +104,8 @@ impl TrainSearch {
         }
     }
 
-    /// Records a train without a rate: no packet arrived, or all arrived together (GRO), so that only a longer train
-    /// shows a rate.
+    /// Records a train without a rate: no packet arrived, or all arrived together (GRO), so that
+    /// only a longer train shows a rate.
     fn record_undispersed(&mut self, train: &PacketTrain) {
         if train.arrivals.len() < 2 || self.count >= LARGEST_COUNT {
             self.silent += 1;
@@ -118,7 +123,8 @@ impl TrainSearch {
     }
 }
 
-/// Searches the size of the queue before the bottleneck by trains back to back, until several have overflowed it.
+/// Searches the size of the queue before the bottleneck by trains back to back, until several have
+/// overflowed it.
 #[derive(Debug, Clone)]
 pub struct QueueSearch {
     message: Bytes,
@@ -136,8 +142,8 @@ pub struct QueueSearch {
 }
 
 impl QueueSearch {
-    /// Creates a search on a path of `rate`, with messages of `message` bytes and their headers. `thin` is a train that
-    /// left the path idle. Sends at most `budget`.
+    /// Creates a search on a path of `rate`, with messages of `message` bytes and their headers.
+    /// `thin` is a train that left the path idle. Sends at most `budget`.
     pub fn new(message: Bytes, headers: Bytes, rate: Rate, thin: &PacketTrain, budget: Bytes) -> Self {
         let packet = message + headers;
         let next = rate.bytes_in(LONG_ENOUGH * 4);
@@ -145,7 +151,8 @@ impl QueueSearch {
         Self { message, packet, rate, budget, next, idle, longest: Duration::ZERO, full: Vec::new() }
     }
 
-    /// Returns the next train; `None` once the queue has overflowed often enough or the budget is spent.
+    /// Returns the next train; `None` once the queue has overflowed often enough or the budget is
+    /// spent.
     pub fn next_train(&self) -> Option<TrainPlan> {
         // The rest of the budget is one train, because each of two trains would be too short.
         let is_last =
@@ -161,7 +168,8 @@ impl QueueSearch {
         !self.full.is_empty()
     }
 
-    /// Records the result of a train of this search. `base` is the share of random loss of the path.
+    /// Records the result of a train of this search. `base` is the share of random loss of the
+    /// path.
     pub fn record(&mut self, train: &PacketTrain, base: f64) {
         self.budget = self.budget.saturating_sub(train.packet * u64::from(train.count));
         self.observe(train, base);
@@ -181,7 +189,8 @@ impl QueueSearch {
         }
     }
 
-    /// Returns the size: the queueing delay times the rate, plus the queued packet; `None` if no packet was queued.
+    /// Returns the size: the queueing delay times the rate, plus the queued packet; `None` if no
+    /// packet was queued.
     pub fn size(&self) -> Option<MeasuredQueue> {
         let mut full = self.full.clone();
         full.sort_unstable();
@@ -195,14 +204,16 @@ impl QueueSearch {
     }
 }
 
-/// The message size of loss trains: the smallest of the paper, so that few bytes count many packets.
+/// The message size of loss trains: the smallest of the paper, so that few bytes count many
+/// packets.
 pub const LOSS_MESSAGE: Bytes = Bytes::new(64);
 /// The share of the path's rate that a loss train uses, so that no queue builds up.
 const LOSS_SHARE: f64 = 0.1;
 /// The most packets per second: the capacity of two ordinary cores at both sides beside other work.
 const LOSS_PACKETS_PER_SEC: u64 = 50_000;
 
-/// Plans the train that counts losses within `time` on a path of `rate`, with headers of `headers` bytes per message.
+/// Plans the train that counts losses within `time` on a path of `rate`, with headers of `headers`
+/// bytes per message.
 pub fn loss_train(rate: Rate, time: Duration, headers: Bytes) -> TrainPlan {
     let packet = LOSS_MESSAGE + headers;
     let most = Rate::bytes_per_sec(packet.get() * LOSS_PACKETS_PER_SEC);

@@ -1,4 +1,5 @@
-//! The conclusions of a probe: the settings that `get` will use, the time of a transfer, and advice for both hosts.
+//! The conclusions of a probe: the settings that `get` will use, the time of a transfer, and advice
+//! for both hosts.
 
 use std::fmt;
 use std::time::Duration;
@@ -96,16 +97,16 @@ const REACHED: f64 = 0.95;
 /// The first window of slow start in bytes: ten segments (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0 * MSS as f64;
 
-/// Returns the rate to which random loss limits one Reno connection: MSS / RTT x sqrt(3/2) / sqrt(p) (Mathis et al.,
-/// 1997).
+/// Returns the rate to which random loss limits one Reno connection: MSS / RTT x sqrt(3/2) /
+/// sqrt(p) (Mathis et al., 1997).
 pub fn loss_ceiling(rtt: Rtt, loss: f64) -> Option<Rate> {
     let seconds = rtt.get().as_secs_f64();
     (loss > 0.0 && seconds > 0.0)
         .then(|| Rate::bits_per_sec((MSS as f64 * 8.0 / seconds * 1.5_f64.sqrt() / loss.sqrt()) as u64))
 }
 
-/// Derives the verdict on transfers of `size`. `tcp_rmem_max` is the largest receive buffer of this host's kernel
-/// (`tcp_rmem[2]`).
+/// Derives the verdict on transfers of `size`. `tcp_rmem_max` is the largest receive buffer of this
+/// host's kernel (`tcp_rmem[2]`).
 pub fn conclude(report: &ProbeReport, tcp_rmem_max: Option<Bytes>, size: Bytes) -> Verdict {
     let mut verdict = Verdict { streams: 1, size, ..Verdict::default() };
     // Without ranges, `get` uses one connection.
@@ -150,7 +151,8 @@ pub fn conclude(report: &ProbeReport, tcp_rmem_max: Option<Bytes>, size: Bytes) 
     verdict
 }
 
-/// Returns the rate to which a limit other than the path restricts one connection, and explains the limit.
+/// Returns the rate to which a limit other than the path restricts one connection, and explains the
+/// limit.
 fn limit_of_one(report: &ProbeReport, path: Option<Rate>, verdict: &mut Verdict) -> Option<Rate> {
     let single = report.tcp.iter().find(|row| row.streams == 1 && row.buffer.is_none());
     let single = single.map(|row| row.payload_bps);
@@ -282,7 +284,8 @@ fn forecast_get(report: &ProbeReport, verdict: &mut Verdict) {
     }
 }
 
-/// Returns the bounds of the rate of a `get` if no connection was steady: the highest rate of TCP, and the path's.
+/// Returns the bounds of the rate of a `get` if no connection was steady: the highest rate of TCP,
+/// and the path's.
 fn unsteady_rate(rate: Rate, report: &ProbeReport) -> Option<RateRange> {
     let plain = || report.tcp.iter().filter(|row| row.is_plain());
     let reached = plain().map(|row| row.payload_bps).max()?;
@@ -295,8 +298,8 @@ fn unsteady_rate(rate: Rate, report: &ProbeReport) -> Option<RateRange> {
         .map(|most| RateRange { least_bps: reached.min(rate), most_bps: most.max(rate) })
 }
 
-/// Adds the forecast of a `put`: at the rate of one connection if that was steady or had losses, else at its burst
-/// rate.
+/// Adds the forecast of a `put`: at the rate of one connection if that was steady or had losses,
+/// else at its burst rate.
 fn forecast_put(report: &ProbeReport, verdict: &mut Verdict) {
     let Some(upload) = &report.upload else { return };
     let single = upload.tcp.iter().find(|row| row.streams == 1);
@@ -326,7 +329,8 @@ struct Forecast {
 }
 
 impl Forecast {
-    /// Computes the time of a file of `size` over `streams` at a rate that has these bounds if it was not steady; `None` for a rate of zero.
+    /// Computes the time of a file of `size` over `streams` at a rate that has these bounds if it
+    /// was not steady; `None` for a rate of zero.
     fn of(
         rate: Rate,
         bounds: Option<RateRange>,
@@ -338,8 +342,8 @@ impl Forecast {
         }
         let rtt = report.min_rtt().unwrap_or_default();
         let doublings = (rate.bdp(rtt).get() as f64 / INITIAL_WINDOW / f64::from(streams)).max(1.0).log2();
-        // Each round of slow start sends half of the next, so all rounds together send about one BDP, as one RTT at the
-        // full rate does.
+        // Each round of slow start sends half of the next, so all rounds together send about one
+        // BDP, as one RTT at the full rate does.
         let round_trips = doublings.ceil() + 1.0;
         let ramp = rtt.get().mul_f64(round_trips);
         let total = ramp + rate.time_for(size);

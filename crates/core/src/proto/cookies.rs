@@ -1,4 +1,5 @@
-//! Cookies from a file in Netscape's format and from servers, and their selection for a request (RFC 6265, section 5).
+//! Cookies from a file in Netscape's format and from servers, and their selection for a request
+//! (RFC 6265, section 5).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -65,8 +66,8 @@ impl fmt::Debug for CookieJar {
 }
 
 impl CookieJar {
-    /// Parses a file in Netscape's format, as written by browser extensions, `curl -c` and `wget --save-cookies`: seven
-    /// fields per line, separated by tabs.
+    /// Parses a file in Netscape's format, as written by browser extensions, `curl -c` and `wget
+    /// --save-cookies`: seven fields per line, separated by tabs.
     pub fn parse(text: &[u8]) -> CookieFile {
         let mut file = CookieFile { jar: Self::default(), skipped: Vec::new() };
         for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {
@@ -88,8 +89,8 @@ impl CookieJar {
         self.cookies.extend(other.cookies);
     }
 
-    /// Applies a Set-Cookie field of an answer to a request to `scope` at the time `now` (RFC 6265, section 5.3); ignores a
-    /// cookie that the server may not set.
+    /// Applies a Set-Cookie field of an answer to a request to `scope` at the time `now` (RFC 6265,
+    /// section 5.3); ignores a cookie that the server may not set.
     pub fn set(&mut self, field: &str, scope: CookieScope<'_>, now: SystemTime) {
         let Some(cookie) = set_cookie(field, scope, now) else { return };
         let is_same =
@@ -113,8 +114,9 @@ impl CookieJar {
         self.cookies.is_empty()
     }
 
-    /// Returns the Cookie header of a request to `scope` at the time `now`: the cookies of `given` except those that the server
-    /// has set since, then those of the host and path, the longest path first; `None` if there are none.
+    /// Returns the Cookie header of a request to `scope` at the time `now`: the cookies of `given`
+    /// except those that the server has set since, then those of the host and path, the longest
+    /// path first; `None` if there are none.
     pub fn field(&self, scope: CookieScope<'_>, now: SystemTime, given: &[&str]) -> Option<HeaderField> {
         let mut own: Vec<_> = self.cookies.iter().filter(|cookie| cookie.is_for(scope, now)).collect();
         own.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
@@ -128,7 +130,8 @@ impl CookieJar {
             name => format!("{name}={}", cookie.value),
         });
         let pairs: Vec<_> = given.chain(shown).collect();
-        // Neither the cookies of a jar nor those of a header that is sent contain control characters.
+        // Neither the cookies of a jar nor those of a header that is sent contain control
+        // characters.
         if pairs.is_empty() { None } else { HeaderField::new("Cookie", &pairs.join("; ")).ok() }
     }
 }
@@ -146,7 +149,8 @@ impl Cookie {
             && self.expires.is_none_or(|expires| expires > now)
     }
 
-    /// Returns whether the cookie is what the prefix of its name promises (RFC 6265bis, section 4.1.3).
+    /// Returns whether the cookie is what the prefix of its name promises (RFC 6265bis, section
+    /// 4.1.3).
     fn keeps_prefix(&self) -> bool {
         let begins = |prefix: &str| {
             self.name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
@@ -165,7 +169,8 @@ fn canonical(host: &str) -> String {
     host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// Returns whether `host` is a subdomain of `domain`; an address has none, nor has a domain under which anyone may register.
+/// Returns whether `host` is a subdomain of `domain`; an address has none, nor has a domain under
+/// which anyone may register.
 fn is_below(host: &str, domain: &str) -> bool {
     let is_public =
         psl::suffix(domain.as_bytes()).is_none_or(|suffix| suffix.as_bytes() == domain.as_bytes());
@@ -226,7 +231,8 @@ fn set_cookie(field: &str, scope: CookieScope<'_>, now: SystemTime) -> Option<Co
     (may_set && (scope.is_encrypted || !cookie.secure) && cookie.keeps_prefix()).then_some(cookie)
 }
 
-/// Parses a line: domain, subdomains included, path, TLS only, expiry in seconds since 1970, name, value.
+/// Parses a line: domain, subdomains included, path, TLS only, expiry in seconds since 1970, name,
+/// value.
 fn cookie(line: &str) -> Option<Cookie> {
     // Programs in Python write True and False.
     let flag = |text: &str| text.to_ascii_lowercase().parse().ok();

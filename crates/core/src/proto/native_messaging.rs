@@ -1,7 +1,9 @@
-//! Native messaging: the messages between a browser extension and a native program over stdin and stdout.
+//! Native messaging: the messages between a browser extension and a native program over stdin and
+//! stdout.
 //!
-//! A message is its length as 32 bits in the machine's byte order, followed by JSON of that length. A program may send
-//! at most 1 MiB; the same limit is applied to the extension's messages, although browsers allow more.
+//! A message is its length as 32 bits in the machine's byte order, followed by JSON of that length.
+//! A program may send at most 1 MiB; the same limit is applied to the extension's messages,
+//! although browsers allow more.
 //!
 //! ```
 //! use longhaul_core::proto::native_messaging::{HostRequest, HostRequestKind, encode, message_length};
@@ -17,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Malformed;
-/// The longest message in bytes: the browsers' limit for messages of a program (the WebExtensions documentation of
-/// native messaging).
+/// The longest message in bytes: the browsers' limit for messages of a program (the WebExtensions
+/// documentation of native messaging).
 pub const MAX_MESSAGE: usize = 1024 * 1024;
 
 /// A request from the extension.
@@ -105,7 +107,8 @@ pub enum HostRequestKind {
 
 /// A link to download, in the format of the agent's API.
 ///
-/// A browser needs no more of that: no uploads, and no choice of directories or other options. Unknown fields are refused.
+/// A browser needs no more of that: no uploads, and no choice of directories or other options.
+/// Unknown fields are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkRequest {

@@ -22,10 +22,12 @@ impl fmt::Debug for Login {
 /// The keywords; each but `default` has a value.
 const KEYWORDS: [&str; 6] = ["machine", "default", "login", "password", "account", "macdef"];
 
-/// Finds the login for `host` in a .netrc file: its first `machine` entry, or, if `takes_default`, the `default` entry.
+/// Finds the login for `host` in a .netrc file: its first `machine` entry, or, if `takes_default`,
+/// the `default` entry.
 ///
-/// The syntax is that of curl: keywords are case-insensitive; other words, macro definitions and comments, which begin
-/// with # in place of a keyword, are skipped. Words may be quoted, with backslash escapes.
+/// The syntax is that of curl: keywords are case-insensitive; other words, macro definitions and
+/// comments, which begin with # in place of a keyword, are skipped. Words may be quoted, with
+/// backslash escapes.
 ///
 /// # Errors
 /// [`Malformed`] with the line.
@@ -34,7 +36,8 @@ pub fn netrc_login(text: &str, host: &str, takes_default: bool) -> Result<Option
     let mut entry: Option<Login> = None;
     while let Some(keyword) = words.keyword()? {
         match keyword {
-            // The matching entry has ended. `default` is the last entry by definition; entries after it do not count.
+            // The matching entry has ended. `default` is the last entry by definition; entries
+            // after it do not count.
             "machine" | "default" if entry.is_some() => break,
             "machine" if words.value(keyword)?.eq_ignore_ascii_case(host) => entry = Some(Login::empty()),
             "default" if takes_default => entry = Some(Login::empty()),
@@ -140,8 +143,8 @@ impl Words<'_> {
     }
 }
 
-/// Parses a quoted word after its opening quote; returns the word and the length of its text, or `None` if the closing
-/// quote is missing.
+/// Parses a quoted word after its opening quote; returns the word and the length of its text, or
+/// `None` if the closing quote is missing.
 fn quoted(text: &str) -> Option<(String, usize)> {
     let mut word = String::new();
     let mut chars = text.char_indices();

@@ -1,5 +1,5 @@
-//! The client side of SOCKS 5 (RFC 1928) with username/password authentication (RFC 1929): encoding of messages,
-//! decoding of answers.
+//! The client side of SOCKS 5 (RFC 1928) with username/password authentication (RFC 1929): encoding
+//! of messages, decoding of answers.
 
 use std::net::SocketAddr;
 

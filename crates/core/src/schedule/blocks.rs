@@ -7,9 +7,9 @@ use crate::units::{Bytes, Rate, Rtt};
 
 /// Hands out what is left of a file, from its start, in blocks.
 ///
-/// Several streams get blocks that shrink towards the end, so that they finish together however unequal their
-/// rates are. A stream that is alone for good gets everything that is contiguous at once; one that others may join
-/// gets blocks of some seconds.
+/// Several streams get blocks that shrink towards the end, so that they finish together however
+/// unequal their rates are. A stream that is alone for good gets everything that is contiguous at
+/// once; one that others may join gets blocks of some seconds.
 #[derive(Debug, Clone)]
 pub struct Blocks {
     /// Ranges that no worker leases, sorted and disjoint.
@@ -22,17 +22,19 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// The largest block of several streams: larger ones make the tail longer, and win nothing once requests are pipelined.
+    /// The largest block of several streams: larger ones make the tail longer, and win nothing once
+    /// requests are pipelined.
     const LARGEST: Bytes = Bytes::mib(16);
     /// The smallest block: below it the request costs more than it saves.
     const SMALLEST: Bytes = Bytes::mib(1);
     /// Every stream is offered about this many more blocks before the end.
     const BLOCKS_AHEAD: u64 = 4;
-    /// What a stream alone takes at once: servers close connections after so many requests (Apache: 100).
+    /// What a stream alone takes at once: servers close connections after so many requests (Apache:
+    /// 100).
     const ALONE: Rtt = Rtt::new(Duration::from_secs(4));
 
-    /// Plans `gaps` (sorted, disjoint) for `streams` streams, and for others where they are `joinable`; blocks end
-    /// on multiples of `segment`.
+    /// Plans `gaps` (sorted, disjoint) for `streams` streams, and for others where they are
+    /// `joinable`; blocks end on multiples of `segment`.
     pub fn new(gaps: Vec<ByteRange>, streams: usize, joinable: bool, segment: Bytes) -> Self {
         let segment = segment.max(Bytes::new(1));
         Self { left: gaps, streams: streams.max(1) as u64, joinable, segment, budget: Bytes::new(u64::MAX) }
@@ -50,8 +52,8 @@ impl Blocks {
         Some(self.take_until(gap, end))
     }
 
-    /// Takes the front of the first gap: at most `most` bytes, and no more than may be taken. It ends at a segment's end where the gap
-    /// goes on behind it.
+    /// Takes the front of the first gap: at most `most` bytes, and no more than may be taken. It
+    /// ends at a segment's end where the gap goes on behind it.
     pub(super) fn take_length(&mut self, most: Bytes) -> Option<ByteRange> {
         let gap = *self.left.first()?;
         let most = most.min(self.budget);
@@ -60,7 +62,8 @@ impl Blocks {
         }
         let end = gap.start().saturating_add(most.get());
         let aligned = end / self.segment.get() * self.segment.get();
-        // What may be taken is taken to its last byte: the next budget comes once all of it is there.
+        // What may be taken is taken to its last byte: the next budget comes once all of it is
+        // there.
         let is_cut = end < gap.end() && most < self.budget && aligned > gap.start();
         let end = if is_cut { aligned } else { end.min(gap.end()) };
         Some(self.take_until(gap, end))

@@ -75,7 +75,8 @@ impl Leases {
         let lease = self.ranges[at];
         let end = range.end().min(lease.end());
         if lease.start() < range.start() {
-            // From the middle: the front part stays to come, and what lies behind is a lease of its own.
+            // From the middle: the front part stays to come, and what lies behind is a lease of its
+            // own.
             self.ranges[at] = ByteRange::new(lease.start(), range.start());
             if end < lease.end() {
                 self.ranges.insert(at + 1, ByteRange::new(end, lease.end()));
@@ -145,8 +146,8 @@ impl Leases {
         self.status.answered && (self.is_empty() || !self.load(now).is_stalled())
     }
 
-    /// Returns how long the worker will take at its rate: longest of all where it has stalled, and no time where its rate is not
-    /// known yet.
+    /// Returns how long the worker will take at its rate: longest of all where it has stalled, and
+    /// no time where its rate is not known yet.
     pub(super) fn time_left(&self, now: Duration) -> Duration {
         let load = self.load(now);
         match load.left {

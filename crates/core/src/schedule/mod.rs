@@ -1,4 +1,5 @@
-//! Ranges of a file leased to workers, first come, first served; an idle worker steals the tail of a slow one.
+//! Ranges of a file leased to workers, first come, first served; an idle worker steals the tail of
+//! a slow one.
 //!
 //! ```text
 //!  gaps --> Blocks --lease--> Lease (front first) --received--> gone
@@ -28,7 +29,8 @@ use steal::TakeoverLimit;
 /// Names a worker of one job; no number is used twice.
 pub type WorkerId = usize;
 
-/// What is left to fetch: what no worker has leased, and what each worker has leased and not received.
+/// What is left to fetch: what no worker has leased, and what each worker has leased and not
+/// received.
 #[derive(Debug)]
 pub struct RangeScheduler {
     blocks: Blocks,
@@ -103,7 +105,8 @@ impl RangeScheduler {
         Some(block)
     }
 
-    /// Leases a chunk of at most `most` bytes to a worker that moves all of its leases together, over one connection or several.
+    /// Leases a chunk of at most `most` bytes to a worker that moves all of its leases together,
+    /// over one connection or several.
     pub fn lease_chunk(&mut self, worker: WorkerId, most: Bytes, now: Duration) -> Option<ByteRange> {
         if !self.has_work(worker) {
             return None;
@@ -137,8 +140,8 @@ impl RangeScheduler {
         self.workers.get(&worker).map(Leases::outstanding).unwrap_or_default()
     }
 
-    /// Bounds how much a worker should have outstanding: `wanted`, but towards the end no more than its rate's share of what
-    /// is left, so that all workers finish at once.
+    /// Bounds how much a worker should have outstanding: `wanted`, but towards the end no more than
+    /// its rate's share of what is left, so that all workers finish at once.
     pub fn outstanding_target(&self, worker: WorkerId, wanted: Bytes) -> Bytes {
         let rate_of = |leases: &Leases| leases.status.rate.as_bits_per_sec() as f64;
         let (mut left, mut rates) = (self.blocks.available(), 0.0);
@@ -156,8 +159,9 @@ impl RangeScheduler {
 
     /// Returns whether a worker can lease a block now.
     ///
-    /// A range that was stolen from a stalled worker is reserved for a waiting worker with an answered connection, where there
-    /// is one: a server that bounds its connections may never answer another.
+    /// A range that was stolen from a stalled worker is reserved for a waiting worker with an
+    /// answered connection, where there is one: a server that bounds its connections may never
+    /// answer another.
     pub fn has_work(&self, worker: WorkerId) -> bool {
         let Some(block) = self.blocks.front() else { return false };
         let unanswered = !self.status(worker).answered;
@@ -166,8 +170,9 @@ impl RangeScheduler {
         !(unanswered && has_stalled() && self.workers.values().any(can_serve))
     }
 
-    /// Accounts for `range`, which arrived on a worker's connection; returns how many of its leading bytes the worker still
-    /// leases: the rest was stolen meanwhile and must not be delivered.
+    /// Accounts for `range`, which arrived on a worker's connection; returns how many of its
+    /// leading bytes the worker still leases: the rest was stolen meanwhile and must not be
+    /// delivered.
     ///
     /// Ranges may arrive in any order within a worker's leases.
     pub fn received(&mut self, worker: WorkerId, range: ByteRange, now: Duration) -> Bytes {
@@ -186,8 +191,8 @@ impl RangeScheduler {
         self.workers.get_mut(&worker).is_some_and(Leases::pop)
     }
 
-    /// Ends a worker's lease that ends at `end`, whose rest the peer has confirmed; returns how long that was, or `None` where
-    /// a part of it was stolen.
+    /// Ends a worker's lease that ends at `end`, whose rest the peer has confirmed; returns how
+    /// long that was, or `None` where a part of it was stolen.
     pub fn confirm(&mut self, worker: WorkerId, end: u64, now: Duration) -> Option<Bytes> {
         self.workers.get_mut(&worker)?.confirm(end, now)
     }
@@ -211,7 +216,8 @@ impl RangeScheduler {
         }
     }
 
-    /// Makes available again what a worker has leased beyond its next `keep` bytes; returns whether that was any.
+    /// Makes available again what a worker has leased beyond its next `keep` bytes; returns whether
+    /// that was any.
     pub fn release_beyond(&mut self, worker: WorkerId, keep: Bytes) -> bool {
         let Some(leases) = self.workers.get_mut(&worker) else { return false };
         let (outstanding, _) = leases.outstanding();
@@ -219,7 +225,8 @@ impl RangeScheduler {
         outstanding > keep
     }
 
-    /// Lets a worker's first lease, all of the file, begin at the file's start again; returns how far it had come.
+    /// Lets a worker's first lease, all of the file, begin at the file's start again; returns how
+    /// far it had come.
     pub fn restart(&mut self, worker: WorkerId) -> Option<u64> {
         self.workers.get_mut(&worker)?.restart()
     }
@@ -259,7 +266,8 @@ impl RangeScheduler {
         self.blocks.available()
     }
 
-    /// Returns whether every byte is leased or received: a worker gets more only where another fails, or is slow.
+    /// Returns whether every byte is leased or received: a worker gets more only where another
+    /// fails, or is slow.
     pub fn is_all_leased(&self) -> bool {
         self.blocks.unleased() == Bytes::ZERO
     }
@@ -277,8 +285,9 @@ impl RangeScheduler {
 
     /// Steals for an idle worker from the one that would finish last.
     ///
-    /// A worker that its server does not answer steals nothing while others are served: they will be idle too. Connections that
-    /// worked are taken over a few times in a period, and hardly ever where this host lacks CPU time or a limit bounds the rate.
+    /// A worker that its server does not answer steals nothing while others are served: they will
+    /// be idle too. Connections that worked are taken over a few times in a period, and hardly ever
+    /// where this host lacks CPU time or a limit bounds the rate.
     pub fn steal(&mut self, idle: WorkerId, now: Duration) -> Steal {
         let Some(thief) = self.workers.get(&idle).map(|leases| leases.status) else { return Steal::Nothing };
         if !thief.answered && self.workers.values().any(|leases| leases.is_served(now)) {

@@ -24,25 +24,29 @@ pub(super) struct Load {
 
 /// A shorter silence is no stall, and a shorter wait is not worth a second request.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// A worker without data for this number of round trips has stalled: past a retransmission timeout and its double. The rate of a
-/// worker that has had leases for a shorter time is that of a burst, of slow start or of the idle time before.
+/// A worker without data for this number of round trips has stalled: past a retransmission timeout
+/// and its double. The rate of a worker that has had leases for a shorter time is that of a burst,
+/// of slow start or of the idle time before.
 const SILENT_RTTS: u32 = 8;
-/// Each further worker on a stalled range gets twice the time, up to about a minute; `--stall-timeout` bounds the rest.
+/// Each further worker on a stalled range gets twice the time, up to about a minute;
+/// `--stall-timeout` bounds the rest.
 const MAX_DOUBLINGS: u32 = 6;
 /// The thief must halve the time left: the steal costs a connection.
 const WORTH: f64 = 0.5;
 /// A smaller part is not shared, but stolen whole.
 const LEAST: Bytes = Bytes::kib(256);
 
-/// Where this host holds the workers up, silence is no sign of a stall before this many times the usual patience.
+/// Where this host holds the workers up, silence is no sign of a stall before this many times the
+/// usual patience.
 const HELD_UP_PATIENCE: u32 = 4;
-/// This many connections that worked are taken over within a period; each costs a new connection, and its slow start.
+/// This many connections that worked are taken over within a period; each costs a new connection,
+/// and its slow start.
 const MAX_TAKEOVERS: usize = 4;
 /// The period of [`MAX_TAKEOVERS`].
 const TAKEOVER_PERIOD: Duration = Duration::from_secs(5);
 
-/// Bounds how often leases are taken from connections that worked, so that a pause of the path or of this host does not make all of
-/// them connect anew.
+/// Bounds how often leases are taken from connections that worked, so that a pause of the path or
+/// of this host does not make all of them connect anew.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TakeoverLimit {
     /// When the latest ones were.
@@ -65,8 +69,8 @@ impl TakeoverLimit {
 }
 
 impl Load {
-    /// Returns whether no data has arrived for longer than losses explain; twice as long after each earlier stall, so that a
-    /// server that is merely slow to begin is waited for in the end.
+    /// Returns whether no data has arrived for longer than losses explain; twice as long after each
+    /// earlier stall, so that a server that is merely slow to begin is waited for in the end.
     pub(super) fn is_stalled(&self) -> bool {
         self.silent >= self.patience().saturating_mul(1 << self.stalls.min(MAX_DOUBLINGS))
     }
@@ -80,13 +84,15 @@ impl Load {
         SHORTEST.max(self.rtt.get().saturating_mul(SILENT_RTTS))
     }
 
-    /// Returns how much of the tail an idle worker of `rate` should steal; `None` where stealing does not pay.
+    /// Returns how much of the tail an idle worker of `rate` should steal; `None` where stealing
+    /// does not pay.
     ///
     /// All of a stalled load. Else as much as lets both finish at once, where that is much earlier.
     ///
-    /// Where this host has `held_up` the workers, because tasks wait for the CPU or a limit bounds the rate, a slow load is no slower
-    /// than others would be, and only what has stalled for much longer is stolen. Under a limit the rate over a round trip is that
-    /// of a burst, or of the wait after it.
+    /// Where this host has `held_up` the workers, because tasks wait for the CPU or a limit bounds
+    /// the rate, a slow load is no slower than others would be, and only what has stalled for much
+    /// longer is stolen. Under a limit the rate over a round trip is that of a burst, or of the
+    /// wait after it.
     pub(super) fn worth_stealing(&self, rate: Rate, held_up: bool) -> Option<Bytes> {
         if self.left == Bytes::ZERO {
             return None;

@@ -173,7 +173,8 @@ fn sent_range_counts_once_it_is_confirmed() {
     let mut scheduler = scheduler(vec![WHOLE, ByteRange::new(50, 60)], 2);
     scheduler.lease(0, START);
     scheduler.lease(0, START);
-    // The acknowledged front is no longer to be stolen; the last byte is, until the peer has confirmed the range.
+    // The acknowledged front is no longer to be stolen; the last byte is, until the peer has
+    // confirmed the range.
     scheduler.received(0, ByteRange::new(0, 9), START);
     assert!(scheduler.leases_until(0, 10) && scheduler.left() == Bytes::new(11));
     assert_eq!(scheduler.confirm(0, 10, START), Some(Bytes::new(1)));

@@ -12,10 +12,11 @@ use crate::units::{Bytes, seconds};
 pub struct Counters {
     /// Segments that this host retransmitted (`tcpi_total_retrans`).
     pub retransmits: u64,
-    /// Segments that arrived out of order (`tcpi_rcv_ooopack`): a receiver's sign of loss. Each is answered by a
-    /// duplicate acknowledgement (RFC 5681, section 4.2).
+    /// Segments that arrived out of order (`tcpi_rcv_ooopack`): a receiver's sign of loss. Each is
+    /// answered by a duplicate acknowledgement (RFC 5681, section 4.2).
     pub out_of_order: u64,
-    /// Segments that the peers reported as duplicates (`tcpi_dsack_dups`, RFC 2883): unnecessary retransmissions.
+    /// Segments that the peers reported as duplicates (`tcpi_dsack_dups`, RFC 2883): unnecessary
+    /// retransmissions.
     #[serde(default)]
     pub dsacks: u64,
     /// Segments with data that arrived, in order or not (`tcpi_data_segs_in`).
@@ -37,7 +38,8 @@ pub struct Counters {
     pub times: SenderTimes,
 }
 
-/// For how long a sender's kernel had data to send, and what limited it; summed over the connections.
+/// For how long a sender's kernel had data to send, and what limited it; summed over the
+/// connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SenderTimes {

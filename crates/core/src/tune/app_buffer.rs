@@ -1,8 +1,9 @@
 //! Sizes the application buffer (ICDC's ring) by the stalls of the disk.
 //!
-//! During a stall of the writers, data arrives at the path's rate. When the buffer is full, data remains in the socket,
-//! the receive window closes, and a long path needs several RTTs to recover. The buffer therefore holds the data that
-//! arrives during a stall, plus one BDP, which is in flight when the window closes.
+//! During a stall of the writers, data arrives at the path's rate. When the buffer is full, data
+//! remains in the socket, the receive window closes, and a long path needs several RTTs to recover.
+//! The buffer therefore holds the data that arrives during a stall, plus one BDP, which is in
+//! flight when the window closes.
 
 use std::time::Duration;
 
@@ -12,13 +13,14 @@ use crate::units::{Bytes, Rate, Rtt};
 pub const INITIAL_SIZE: Bytes = Bytes::mib(64);
 /// The largest size (ICDC's ring, 4 GB).
 pub const MAX_SIZE: Bytes = Bytes::gib(4);
-/// The shortest time without a completed write that counts as a stall: the initial size covers shorter ones at 10
-/// Gbit/s. A disk that is constantly a little too slow needs no larger buffer.
+/// The shortest time without a completed write that counts as a stall: the initial size covers
+/// shorter ones at 10 Gbit/s. A disk that is constantly a little too slow needs no larger buffer.
 const MIN_STALL: Duration = Duration::from_millis(50);
 /// The total growth of all buffers is limited to one part in this many of the available memory.
 const MEMORY_SHARE: u64 = 8;
 
-/// Returns the further growth permitted to buffers that have grown by `drawn`, with `available` memory on the host.
+/// Returns the further growth permitted to buffers that have grown by `drawn`, with `available`
+/// memory on the host.
 pub fn growth_left(available: Bytes, drawn: Bytes) -> Bytes {
     // `drawn` is already missing from `available`.
     Bytes::new((available + drawn).get() / MEMORY_SHARE).saturating_sub(drawn)
@@ -33,8 +35,8 @@ pub struct AppBufferTuner {
 }
 
 impl AppBufferTuner {
-    /// Observes a full buffer: the longest stall of the writers so far, the rate of arrival and the RTT; returns the
-    /// new size.
+    /// Observes a full buffer: the longest stall of the writers so far, the rate of arrival and the
+    /// RTT; returns the new size.
     ///
     /// size = rate x (2 x stall + RTT): a stall in progress is expected to double its length.
     pub fn observe(&mut self, stall: Duration, rate: Rate, rtt: Rtt) -> Bytes {
@@ -74,7 +76,8 @@ impl WriterStalls {
         self.since = now;
     }
 
-    /// Returns the longest time, up to `now`, in which writes were in progress and none was completed.
+    /// Returns the longest time, up to `now`, in which writes were in progress and none was
+    /// completed.
     pub fn longest(&self, now: Duration) -> Duration {
         let present = if self.in_progress > 0 { now.saturating_sub(self.since) } else { Duration::ZERO };
         self.longest.max(present)

@@ -1,9 +1,11 @@
-//! The number of data connections if every change replaces all of them, as in GridFTP: it only doubles.
+//! The number of data connections if every change replaces all of them, as in GridFTP: it only
+//! doubles.
 //!
-//! In MODE E, another number of connections closes the present ones, and all new ones begin with slow start. A trial of
-//! fewer connections, or of one more, costs as much as its possible gain. The number therefore doubles while each
-//! connection is limited by its window, and remains constant once the goodput has not grown in proportion, or a queue
-//! or losses show that the path is full.
+//! In MODE E, another number of connections closes the present ones, and all new ones begin with
+//! slow start. A trial of fewer connections, or of one more, costs as much as its possible gain.
+//! The number therefore doubles while each connection is limited by its window, and remains
+//! constant once the goodput has not grown in proportion, or a queue or losses show that the path
+//! is full.
 
 use std::time::Duration;
 
@@ -11,17 +13,19 @@ use super::stream_limit::StreamLimit;
 use super::streams::{CountTuner, Interval, Remembered, StreamTunerStart, initial_streams};
 use crate::units::{Rate, Rtt};
 
-/// The time after a change in which the goodput is ignored, in RTTs and at least this time: slow start takes 10 RTTs to
-/// 10 Gbit/s.
+/// The time after a change in which the goodput is ignored, in RTTs and at least this time: slow
+/// start takes 10 RTTs to 10 Gbit/s.
 const SETTLING: (u32, Duration) = (12, Duration::from_millis(1500));
 /// The time over which the goodput is then measured, in RTTs and at least this time.
 const MEASURING: (u32, Duration) = (8, Duration::from_secs(1));
-/// The least factor of the goodput after doubling the connections: 2 if windows are the limit, 1 if the path is full.
+/// The least factor of the goodput after doubling the connections: 2 if windows are the limit, 1 if
+/// the path is full.
 const WORTH: f64 = 1.25;
 /// The least standing queue, relative to the RTT and as a time, that shows that the path is full.
 const QUEUE: (f64, Duration) = (0.25, Duration::from_millis(5));
-/// The share of intervals with packets out of order above which the path is full: single losses have other causes, while a
-/// full path without a standing queue (a policer) has losses in most intervals.
+/// The share of intervals with packets out of order above which the path is full: single losses
+/// have other causes, while a full path without a standing queue (a policer) has losses in most
+/// intervals.
 const LOSSY: f64 = 0.25;
 /// The least remaining time as a multiple of the duration of a trial.
 const REMAINING: u32 = 3;
@@ -80,7 +84,8 @@ impl Doubling {
         measured.lossy += u32::from(seen.out_of_order > 0);
     }
 
-    /// Doubles the number if the last doubling has paid off, the path is not full and enough of the transfer remains.
+    /// Doubles the number if the last doubling has paid off, the path is not full and enough of the
+    /// transfer remains.
     fn decide(&mut self, seen: &Interval, now: Duration) {
         let measured = std::mem::take(&mut self.measured);
         let goodput = Rate::bits_per_sec((measured.goodput / f64::from(measured.intervals.max(1))) as u64);
@@ -96,7 +101,8 @@ impl Doubling {
         let is_lossy = f64::from(measured.lossy) > f64::from(measured.intervals) * LOSSY;
         let is_full = measured.queued > half || is_lossy;
         if self.ended || !has_paid || is_full || measured.held_back > half {
-            // If this host is the limit, the measurement may be repeated later; all other results are final.
+            // If this host is the limit, the measurement may be repeated later; all other results
+            // are final.
             self.ended |= !has_paid || is_full;
             return;
         }
@@ -163,7 +169,8 @@ mod tests {
 
     const RTT: Rtt = Rtt::new(Duration::from_millis(100));
 
-    /// Runs a transfer of `left` bytes over a path of rate `line` that gives each connection at most `each`.
+    /// Runs a transfer of `left` bytes over a path of rate `line` that gives each connection at
+    /// most `each`.
     fn run(each: Rate, line: Rate, mut left: Bytes, first: usize) -> Doubling {
         let mut tuner = Doubling {
             wanted: first,

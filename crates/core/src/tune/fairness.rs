@@ -1,9 +1,10 @@
 //! Jain's index of the fairness among sessions that share a path.
 
-/// Returns Jain's index of fairness: 1 for equal shares, 1/n if one of n shares is everything; 1 if all are zero.
+/// Returns Jain's index of fairness: 1 for equal shares, 1/n if one of n shares is everything; 1 if
+/// all are zero.
 ///
-/// Source: R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared
-/// Computer Systems", DEC-TR-301, 1984.
+/// Source: R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination for
+/// Resource Allocation in Shared Computer Systems", DEC-TR-301, 1984.
 pub fn jain_index(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();

@@ -1,6 +1,7 @@
 //! A path's rate from an earlier transfer, and the initial window that a server may set by it.
 //!
-//! The window is half of the BDP, because the path's capacity may have changed (Careful Resume, RFC 9959).
+//! The window is half of the BDP, because the path's capacity may have changed (Careful Resume, RFC
+//! 9959).
 
 use crate::tune::INITIAL_SEGMENTS;
 use crate::units::{Bytes, Rate, Rtt};
@@ -16,10 +17,11 @@ pub struct HeldRate {
 
 /// The share of the earlier BDP that is sent at once (RFC 9959, section 3.3).
 const INITIAL_SHARE: f64 = 0.5;
-/// The largest ratio of the RTTs, in either direction, at which two measurements count as one path. Stricter than the
-/// RFC's tenfold, because the earlier RTT is a minimum.
+/// The largest ratio of the RTTs, in either direction, at which two measurements count as one path.
+/// Stricter than the RFC's tenfold, because the earlier RTT is a minimum.
 const MAX_RTT_RATIO: f64 = 2.0;
-/// The largest initial window in segments: about one second at 1 Gbit/s, more than receivers usually advertise.
+/// The largest initial window in segments: about one second at 1 Gbit/s, more than receivers
+/// usually advertise.
 const MAX_INITIAL_WINDOW: u64 = 100_000;
 
 impl HeldRate {
@@ -29,7 +31,8 @@ impl HeldRate {
         (known / MAX_RTT_RATIO..=known * MAX_RTT_RATIO).contains(&rtt)
     }
 
-    /// Returns the initial window in segments of this size; `None` if the kernel's default of ten suffices.
+    /// Returns the initial window in segments of this size; `None` if the kernel's default of ten
+    /// suffices.
     pub fn initial_window(&self, segment: Bytes) -> Option<u32> {
         let window = self.rate.scaled(INITIAL_SHARE).bdp(self.rtt).get() / segment.get().max(1);
         let window = u32::try_from(window.min(MAX_INITIAL_WINDOW)).ok()?;

@@ -1,19 +1,23 @@
-//! Clamps the receive window near the BDP, so that a remote sender does not overflow the bottleneck's queue.
+//! Clamps the receive window near the BDP, so that a remote sender does not overflow the
+//! bottleneck's queue.
 //!
-//! The window of a loss-based sender grows until a packet is lost, and the kernel's autotuning opens the receive window
-//! (RWIN) ahead of it. On a long fat path with a queue of one BDP, hundreds of megabytes are lost at once. The receiver
-//! detects the growing queue in the RTT of the data. A larger window then gains no goodput (rate <= RWIN/RTT), and RWIN
-//! = 1.25 x BDP keeps the path full.
+//! The window of a loss-based sender grows until a packet is lost, and the kernel's autotuning
+//! opens the receive window (RWIN) ahead of it. On a long fat path with a queue of one BDP,
+//! hundreds of megabytes are lost at once. The receiver detects the growing queue in the RTT of the
+//! data. A larger window then gains no goodput (rate <= RWIN/RTT), and RWIN = 1.25 x BDP keeps the
+//! path full.
 //!
-//! The clamp follows the highest sustained rate; one of several connections starts with a share of the rate of this
-//! host's line, which all of them together cannot exceed. The clamp opens as soon as there is no queue, because it is
-//! then too small. It never shrinks, so that loss-based neighbours cannot starve the connection.
+//! The clamp follows the highest sustained rate; one of several connections starts with a share of
+//! the rate of this host's line, which all of them together cannot exceed. The clamp opens as soon
+//! as there is no queue, because it is then too small. It never shrinks, so that loss-based
+//! neighbours cannot starve the connection.
 //!
-//! The RTT of the data alone proves no queue. It contains the pauses of a server that limits its rate: what is sent
-//! after a pause echoes an acknowledgement from before (RFC 7323, section 4), so that the RTT exceeds that of the path
-//! by at most the pause. Only what exceeds both is a queue. It also contains delays of acknowledgements, and queues of
-//! other flows, which no window shortens: then the clamp lowers the rate. A clamp that does so, or one that pauses
-//! contradict, opens and never returns on this connection.
+//! The RTT of the data alone proves no queue. It contains the pauses of a server that limits its
+//! rate: what is sent after a pause echoes an acknowledgement from before (RFC 7323, section 4), so
+//! that the RTT exceeds that of the path by at most the pause. Only what exceeds both is a queue.
+//! It also contains delays of acknowledgements, and queues of other flows, which no window
+//! shortens: then the clamp lowers the rate. A clamp that does so, or one that pauses contradict,
+//! opens and never returns on this connection.
 
 use std::time::Duration;
 
@@ -29,7 +33,8 @@ pub struct ReceiveWindowTuner {
     clamp: Option<Bytes>,
     /// The clamp has proved wrong.
     is_open: bool,
-    /// The rate, smoothed over a few RTTs, and its highest value when the clamp took effect; in bit/s.
+    /// The rate, smoothed over a few RTTs, and its highest value when the clamp took effect; in
+    /// bit/s.
     mean: f64,
     mean_before: f64,
     /// RTTs since the clamp was set.
@@ -46,10 +51,12 @@ pub struct ReceiveWindowTuner {
 const FULL_QUEUE: f64 = 0.25;
 /// A queue below this share of the BDP is noise.
 const NOISE_QUEUE_SHARE: f64 = 0.05;
-/// A clamp lowers the rate where the window is used and the rate is below this share of the rate without it.
+/// A clamp lowers the rate where the window is used and the rate is below this share of the rate
+/// without it.
 const SLOWED_RATE: f64 = 0.97;
-/// The RTTs over which rates are smoothed; the count of RTTs that opens a clamp; and half of the RTTs for which the queue
-/// lasts that is there when the clamp is set, in which the rate is that without a clamp.
+/// The RTTs over which rates are smoothed; the count of RTTs that opens a clamp; and half of the
+/// RTTs for which the queue lasts that is there when the clamp is set, in which the rate is that
+/// without a clamp.
 const JUDGED_RTTS: u32 = 4;
 /// The least share of the window in flight at which the window counts as used.
 const USED_SHARE: f64 = 0.8;
@@ -57,24 +64,26 @@ const USED_SHARE: f64 = 0.8;
 const STEADY_GROWTH: (u64, u64) = (11, 10);
 /// The window relative to the BDP; also its growth per RTT while it is too small.
 const WINDOW_PER_BDP: (u64, u64) = (5, 4);
-/// The share of a pause that the RTT of the data contains an RTT later: the kernel smooths it by an eighth with each
-/// sample (Linux, tcp_rcv_rtt_update), and takes one an RTT at least.
+/// The share of a pause that the RTT of the data contains an RTT later: the kernel smooths it by an
+/// eighth with each sample (Linux, tcp_rcv_rtt_update), and takes one an RTT at least.
 const KEPT_PAUSE: f64 = 7.0 / 8.0;
 /// The smallest clamp: below it single packets dominate the measurements.
 const MIN_CLAMP: Bytes = Bytes::mib(2);
 
 impl ReceiveWindowTuner {
-    /// Starts with a window for `share`, one connection's part of the BDP at the rate of this host's line, because
-    /// several unclamped connections would overshoot together before any of them measures a queue.
+    /// Starts with a window for `share`, one connection's part of the BDP at the rate of this
+    /// host's line, because several unclamped connections would overshoot together before any of
+    /// them measures a queue.
     pub fn of_several(share: Bytes) -> Self {
         Self { clamp: Some(with_margin(share).clamp(MIN_CLAMP, LARGEST_WINDOW)), ..Self::default() }
     }
 
-    /// Observes an RTT: data arrived at `rate` with the RTT `data_rtt` and pauses of at most `pause`, on a path whose RTT without a queue
-    /// is `rtt`.
+    /// Observes an RTT: data arrived at `rate` with the RTT `data_rtt` and pauses of at most
+    /// `pause`, on a path whose RTT without a queue is `rtt`.
     ///
-    /// Returns the clamp to set, if any. The clamp is never below `share`, one of several connections' part of the
-    /// path: a connection that starts with the others' queue present would otherwise stay small.
+    /// Returns the clamp to set, if any. The clamp is never below `share`, one of several
+    /// connections' part of the path: a connection that starts with the others' queue present would
+    /// otherwise stay small.
     pub fn observe(
         &mut self,
         rate: Rate,
@@ -86,7 +95,8 @@ impl ReceiveWindowTuner {
         self.pause = pause.max(self.pause.mul_f64(KEPT_PAUSE));
         let late = data_rtt.get().saturating_sub(rtt.get());
         let queue = late.saturating_sub(self.pause).as_secs_f64() / rtt.get().as_secs_f64().max(1e-9);
-        // Slow start sends each window as a burst, so a queue is meaningful only once the rate is steady.
+        // Slow start sends each window as a burst, so a queue is meaningful only once the rate is
+        // steady.
         let steady = rate.as_bits_per_sec() < scale(self.last.as_bits_per_sec(), STEADY_GROWTH);
         self.best = self.best.max(self.last.min(rate));
         self.last = rate;
@@ -110,16 +120,17 @@ impl ReceiveWindowTuner {
         self.clamp
     }
 
-    /// Counts pauses that explain the RTT of the data; returns whether they open a clamp. One may be a host's, and a burst
-    /// may last for two RTTs. Connections that take turns at a queue pause, too.
+    /// Counts pauses that explain the RTT of the data; returns whether they open a clamp. One may
+    /// be a host's, and a burst may last for two RTTs. Connections that take turns at a queue
+    /// pause, too.
     fn is_idle(&mut self, late: Duration, rtt: Rtt, pause: Duration, share: Bytes) -> bool {
         let pauses = share == Bytes::ZERO && pause > late.max(rtt.get().mul_f64(NOISE_QUEUE_SHARE));
         self.idle = if pauses { (self.idle + 2).min(JUDGED_RTTS) } else { self.idle.saturating_sub(1) };
         self.idle == JUDGED_RTTS && self.clamp.is_some()
     }
 
-    /// Counts RTTs in which the whole window is in flight, and the rate is below the one without a clamp, or below this
-    /// connection's share; returns whether they open the clamp.
+    /// Counts RTTs in which the whole window is in flight, and the rate is below the one without a
+    /// clamp, or below this connection's share; returns whether they open the clamp.
     fn is_slowed(&mut self, rtt: Rtt, data_rtt: Rtt, share: Bytes) -> bool {
         let Some(clamp) = self.clamp else {
             self.mean_before = self.mean;

@@ -1,5 +1,5 @@
-//! The limit of streams: the tuner's own, lowered by a cap that may change, and for a time after the server has refused
-//! connections.
+//! The limit of streams: the tuner's own, lowered by a cap that may change, and for a time after
+//! the server has refused connections.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ impl StreamLimit {
         self.cap < streams
     }
 
-    /// Records that the server accepts no more than `open` connections, for the time `wait` of a Retry-After.
+    /// Records that the server accepts no more than `open` connections, for the time `wait` of a
+    /// Retry-After.
     pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
         let last = self.last_refusal.filter(|last| now < last.until);
         let lasts = match (last, self.last_refusal) {

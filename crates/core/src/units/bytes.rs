@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::number::{ParseUnitError, parse, split};
 
-/// A number of bytes, written with IEC prefixes ("64MiB") or SI prefixes ("250MB"); serialised as an integer.
+/// A number of bytes, written with IEC prefixes ("64MiB") or SI prefixes ("250MB"); serialised as
+/// an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bytes(u64);
@@ -114,8 +115,8 @@ impl Bytes {
 impl FromStr for Bytes {
     type Err = ParseUnitError;
 
-    /// Parses "4096", "64KiB", "64K", "250MB". A prefix without B (K, M, G, T) is IEC, as in head(1) and nginx; options
-    /// of commands refuse it ([`Self::with_unit`]).
+    /// Parses "4096", "64KiB", "64K", "250MB". A prefix without B (K, M, G, T) is IEC, as in
+    /// head(1) and nginx; options of commands refuse it ([`Self::with_unit`]).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let factor = |_, unit: &str| {
             Some(match unit.to_ascii_lowercase().as_str() {

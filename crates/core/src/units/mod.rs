@@ -1,4 +1,5 @@
-//! Quantities with their units: sizes in bytes (IEC), rates in bits per second (SI), round-trip times.
+//! Quantities with their units: sizes in bytes (IEC), rates in bits per second (SI), round-trip
+//! times.
 //!
 //! Function signatures use these types instead of bare integers for sizes, rates and times.
 

@@ -11,7 +11,8 @@ pub struct ParseUnitError {
     example: &'static str,
 }
 
-/// Parses a quantity into a whole number of base units; `factor` converts the number and its unit into them.
+/// Parses a quantity into a whole number of base units; `factor` converts the number and its unit
+/// into them.
 pub(super) fn parse(
     text: &str,
     (what, example): (&'static str, &'static str),

@@ -98,10 +98,12 @@ impl std::ops::Add for Rate {
 }
 
 impl Rate {
-    /// Parses a rate with an explicit unit: curl, wget and aria2 use 10M for bytes, but network rates are in bits.
+    /// Parses a rate with an explicit unit: curl, wget and aria2 use 10M for bytes, but network
+    /// rates are in bits.
     ///
     /// # Errors
-    /// A message with both spellings if the unit is missing or only a prefix, otherwise that of [`ParseUnitError`].
+    /// A message with both spellings if the unit is missing or only a prefix, otherwise that of
+    /// [`ParseUnitError`].
     pub fn with_unit(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let rate: Self = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
@@ -121,8 +123,8 @@ impl Rate {
 impl FromStr for Rate {
     type Err = ParseUnitError;
 
-    /// Parses "10Gbit", "10Gbit/s", "860Mbps", "1.25GB/s", "300MiB/s" or "300MiB" with a capital B; a plain number is
-    /// bits per second.
+    /// Parses "10Gbit", "10Gbit/s", "860Mbps", "1.25GB/s", "300MiB/s" or "300MiB" with a capital B;
+    /// a plain number is bits per second.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let factor = |_, unit: &str| {
             let is_bytes = unit.ends_with('B');

@@ -123,8 +123,8 @@ fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream>
     Ok(socket.into())
 }
 
-/// A connection opened before its stream needs it, closed on drop: the handshake runs while the answer on another connection is
-/// awaited.
+/// A connection opened before its stream needs it, closed on drop: the handshake runs while the
+/// answer on another connection is awaited.
 pub(crate) struct AheadConnection {
     peer: SocketAddr,
     socket: Socket,

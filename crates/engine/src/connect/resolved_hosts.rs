@@ -18,7 +18,8 @@ use super::zones::socket_address;
 const FRESH: Duration = Duration::from_secs(60);
 /// The maximum number of cached hosts, and of silent addresses.
 const MAX_HOSTS: usize = 1024;
-/// For how long an address that was silent is tried last: about the time in which a host is repaired or taken out of its name.
+/// For how long an address that was silent is tried last: about the time in which a host is
+/// repaired or taken out of its name.
 const SILENT: Duration = Duration::from_secs(600);
 
 /// The rules for choosing addresses; by default every resolved address is used.
@@ -28,7 +29,8 @@ pub struct AddressRules {
     pub fixed: Vec<FixedAddresses>,
     /// The only address family to use.
     pub family: Option<AddressFamily>,
-    /// The zones of IPv6 addresses: the index of the interface that leads to each. They precede the process's.
+    /// The zones of IPv6 addresses: the index of the interface that leads to each. They precede the
+    /// process's.
     pub zones: BTreeMap<Ipv6Addr, u32>,
 }
 
@@ -106,7 +108,8 @@ struct CachedAddresses {
 }
 
 impl ResolvedHosts {
-    /// Returns the addresses of `host`, from the cache or by resolving it; those that were silent last.
+    /// Returns the addresses of `host`, from the cache or by resolving it; those that were silent
+    /// last.
     pub(crate) fn resolve(
         &self,
         host: &Host<String>,
@@ -228,8 +231,8 @@ pub(super) fn unreachable(kind: FailureKind, message: String) -> Failure {
 
 /// Creates the error of a host that does not resolve, or of an unreachable name service.
 ///
-/// The standard library keeps only the text of getaddrinfo's error; without setlocale it is English. "Temporary failure" is
-/// EAI_AGAIN.
+/// The standard library keeps only the text of getaddrinfo's error; without setlocale it is
+/// English. "Temporary failure" is EAI_AGAIN.
 fn unresolved(host: &impl std::fmt::Display, source: &io::Error) -> Failure {
     let text = source.to_string();
     let reason = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);

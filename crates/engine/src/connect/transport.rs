@@ -261,7 +261,8 @@ impl TlsStream {
     }
 }
 
-/// Waits up to `limit` until bytes, an end or an error can be received from `socket`; returns whether they can.
+/// Waits up to `limit` until bytes, an end or an error can be received from `socket`; returns
+/// whether they can.
 pub(crate) fn wait_readable(socket: impl AsFd, limit: Duration) -> bool {
     let mut fds = [PollFd::new(&socket, PollFlags::IN | PollFlags::RDHUP)];
     let timeout = Timespec::try_from(limit).ok();

@@ -1,8 +1,8 @@
 //! Zones of IPv6 addresses (RFC 4007): the interfaces that lead to link-local addresses.
 //!
-//! A URL names the zone behind its address (RFC 6874), but [`Url`](url::Url) holds none, and no server should get it. A
-//! command's process remembers the zones of the addresses that its user has given; jobs that run beside others have
-//! their own (`AddressRules::zones`).
+//! A URL names the zone behind its address (RFC 6874), but [`Url`](url::Url) holds none, and no
+//! server should get it. A command's process remembers the zones of the addresses that its user has
+//! given; jobs that run beside others have their own (`AddressRules::zones`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +15,8 @@ use rustix::net::netdevice::name_to_index;
 /// The index of the interface of each address.
 static ZONES: Mutex<BTreeMap<Ipv6Addr, u32>> = Mutex::new(BTreeMap::new());
 
-/// Splits a URL as `http://[fe80::1%25eth0]/` into itself without the zone, and the host's address with its zone.
+/// Splits a URL as `http://[fe80::1%25eth0]/` into itself without the zone, and the host's address
+/// with its zone.
 pub fn split_zone(url: &str) -> (Cow<'_, str>, Option<&str>) {
     let start = url.find("://").map_or(0, |at| at + 3);
     let authority = url[start..].split(['/', '?', '#']).next().unwrap_or_default();
@@ -39,7 +40,8 @@ pub fn without_zone(url: &str) -> Result<Cow<'_, str>, String> {
     Ok(url)
 }
 
-/// Parses an address with its zone, as `fe80::1%eth0`, to the address and the index of the interface.
+/// Parses an address with its zone, as `fe80::1%eth0`, to the address and the index of the
+/// interface.
 ///
 /// # Errors
 /// The reason, in words: no such address, or no such interface.

@@ -40,8 +40,8 @@ pub(super) struct Fetch<'a> {
 
 /// What a round fetches, and by which streams.
 pub(super) struct RoundPlan {
-    /// The control of the number of the primary source's streams. `None` after the first round: each
-    /// source then has one stream.
+    /// The control of the number of the primary source's streams. `None` after the first round:
+    /// each source then has one stream.
     pub(super) control: Option<CountControl>,
     /// What is to be fetched; in the first round except the range that is requested already.
     pub(super) scheduler: RangeScheduler,
@@ -97,7 +97,8 @@ impl<'a> Fetch<'a> {
         }
     }
 
-    /// Runs one round, and the threads that write what it fetches; returns whether all of it was fetched.
+    /// Runs one round, and the threads that write what it fetches; returns whether all of it was
+    /// fetched.
     fn run_round(
         &self,
         plan: RoundPlan,
@@ -138,8 +139,8 @@ impl<'a> Fetch<'a> {
         Ok((facts, is_complete))
     }
 
-    /// Runs the streams of a round until nothing is left to fetch, or the round fails; calls `write` to
-    /// start the writers.
+    /// Runs the streams of a round until nothing is left to fetch, or the round fails; calls
+    /// `write` to start the writers.
     ///
     /// The streams start before the file is reserved. Reserving a large file takes time, and a
     /// socket that is not read meanwhile closes its window in the middle of slow start.

@@ -1,4 +1,5 @@
-//! The end of a job: time, origin and final name of the verified file, what the path is remembered by, and the result.
+//! The end of a job: time, origin and final name of the verified file, what the path is remembered
+//! by, and the result.
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ use crate::transfer::error::TransferError;
 const LEVEL_FOR: Duration = Duration::from_secs(2);
 
 impl Fetch<'_> {
-    /// Gives the verified file its time, its origin and its final name; returns the result of the job.
+    /// Gives the verified file its time, its origin and its final name; returns the result of the
+    /// job.
     pub(super) fn finish(&self, facts: &PathFacts, digest: Option<Checksum>) -> Result<Done, TransferError> {
         let pipeline = self.pipeline;
         self.keep_time();

@@ -1,5 +1,5 @@
-//! Adds mirrors: each is described and compared before its streams start. The next piece goes to whichever stream is idle
-//! ([`longhaul_core::schedule`]).
+//! Adds mirrors: each is described and compared before its streams start. The next piece goes to
+//! whichever stream is idle ([`longhaul_core::schedule`]).
 
 use std::time::Duration;
 

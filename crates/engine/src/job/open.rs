@@ -102,8 +102,8 @@ fn source_options(job: &Job) -> SourceOptions {
     }
 }
 
-/// Creates a source by the URL's scheme; a login is meant for the first server named by the user (`is_trusted`), not for
-/// mirrors or URLs of a metalink or a list.
+/// Creates a source by the URL's scheme; a login is meant for the first server named by the user
+/// (`is_trusted`), not for mirrors or URLs of a metalink or a list.
 fn source_of<'e>(
     engine: &'e EngineState,
     url: &Url,
@@ -169,7 +169,8 @@ struct Opener<'a> {
     cancel: &'a Cancel,
     emit: &'a dyn Fn(&Event),
     part: Option<PartFile>,
-    /// Whether the partial file of another transfer to the name is left alone, although it is of a URL of this job.
+    /// Whether the partial file of another transfer to the name is left alone, although it is of a
+    /// URL of this job.
     starts_apart: bool,
 }
 
@@ -183,7 +184,8 @@ impl Opener<'_> {
         let several = sources.len() > 1;
         let mut hopeless = vec![false; sources.len()];
         let mut other_file = None;
-        // A busy or slow source is waited for, and one that fails at ranges asked for the whole file, only if no other source can describe it.
+        // A busy or slow source is waited for, and one that fails at ranges asked for the whole
+        // file, only if no other source can describe it.
         for waits in [false, true] {
             for (index, source) in sources.iter().enumerate() {
                 if hopeless[index] {
@@ -267,7 +269,8 @@ impl Opener<'_> {
         Ok(OpenedJob { sources, primary, description, part, replace, journal, committed, expected })
     }
 
-    /// Returns the range of a shared file, if the job is to fetch one, with the ranges that need not be fetched.
+    /// Returns the range of a shared file, if the job is to fetch one, with the ranges that need
+    /// not be fetched.
     fn slice(&self) -> Option<(&FileSlice, RangeSet)> {
         let kept = self.part.as_ref().and_then(PartFile::kept_of_slice);
         match &self.job.output {
@@ -288,7 +291,8 @@ impl Opener<'_> {
         Ok(())
     }
 
-    /// Opens a partial file of another name, if the job permits one: the present one is of another file, and stays. Returns whether it did.
+    /// Opens a partial file of another name, if the job permits one: the present one is of another
+    /// file, and stays. Returns whether it did.
     fn start_apart(&mut self) -> Result<bool, OutputError> {
         let may = self.job.options.existing.if_exists == Some(IfExists::Number { resumes: false });
         if may {

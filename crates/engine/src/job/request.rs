@@ -37,8 +37,8 @@ pub struct Expected {
     pub name: Option<String>,
     /// The file's size.
     pub size: Option<Bytes>,
-    /// One of these is the file's digest, the likeliest first: a list of checksums may not state the algorithm. None if it
-    /// is unknown.
+    /// One of these is the file's digest, the likeliest first: a list of checksums may not state
+    /// the algorithm. None if it is unknown.
     pub checksums: Vec<Checksum>,
     /// Whether a digest from the server is required if `checksums` is empty.
     pub by_server: bool,
@@ -46,7 +46,8 @@ pub struct Expected {
     pub stated_by: Option<Algorithm>,
     /// The file's modification time, used if the server does not state it.
     pub modified: Option<SystemTime>,
-    /// Whether `modified` is that of the only file that is wanted: one that the server dates otherwise is another file.
+    /// Whether `modified` is that of the only file that is wanted: one that the server dates
+    /// otherwise is another file.
     pub is_dated: bool,
     /// Whether a listing links to the file, so that a directory in its place is an error.
     pub is_listed: bool,
@@ -124,6 +125,7 @@ pub struct ExistingFilePolicy {
     pub accept_complete: bool,
     /// What is done with it; `None` replaces one whose name the user chose, and fails for another.
     pub if_exists: Option<IfExists>,
-    /// The outputs of the jobs of one command, none of which may have the path of another; `None` if they may.
+    /// The outputs of the jobs of one command, none of which may have the path of another; `None`
+    /// if they may.
     pub claims: Option<Arc<OutputClaims>>,
 }

@@ -12,7 +12,8 @@ use crate::cancel::Cancel;
 use crate::digest::{FileDigests, WantedDigests};
 use crate::transfer::error::TransferError;
 
-/// Verifies the file after each round; tracks which sources may be used, and which may have sent wrong bytes.
+/// Verifies the file after each round; tracks which sources may be used, and which may have sent
+/// wrong bytes.
 pub(super) struct Verifier<'a> {
     fetch: &'a Fetch<'a>,
     cancel: &'a Cancel,
@@ -28,7 +29,8 @@ pub(super) struct Verifier<'a> {
     retries: usize,
 }
 
-/// The number of repeated requests for wrong pieces to the only source: a faulty path may damage a piece twice.
+/// The number of repeated requests for wrong pieces to the only source: a faulty path may damage a
+/// piece twice.
 const RETRIES: usize = 2;
 
 /// The fate of a file with a wrong checksum that could not be resumed.
@@ -122,7 +124,8 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// Returns the file's digest if it is a less likely one of those that are expected, and not `whole`.
+    /// Returns the file's digest if it is a less likely one of those that are expected, and not
+    /// `whole`.
     fn alternative_digest(&self, whole: Option<&Checksum>) -> Result<Option<Checksum>, TransferError> {
         let (pipeline, expected) = (self.fetch.pipeline, &self.fetch.expected);
         let is_refuted =
@@ -166,7 +169,8 @@ impl<'a> Verifier<'a> {
         })
     }
 
-    /// Creates the error of pieces whose digests differ from those of `stated_by`, if no source is left to fetch them from.
+    /// Creates the error of pieces whose digests differ from those of `stated_by`, if no source is
+    /// left to fetch them from.
     fn pieces_refuted(&self, pieces: usize, wrong: &RangeSet, stated_by: &str) -> TransferError {
         let path = self.fetch.pipeline.part().path().display();
         let message = format!(
@@ -175,7 +179,8 @@ impl<'a> Verifier<'a> {
         Failure::new(FailureKind::Data, message).into()
     }
 
-    /// Creates the error of a file whose digest differs from the expected one; `fate` is that of the partial file.
+    /// Creates the error of a file whose digest differs from the expected one; `fate` is that of
+    /// the partial file.
     fn checksum_refuted(&self, wanted: &Checksum, found: &Checksum, fate: &str) -> TransferError {
         let path = self.fetch.pipeline.part().path().display();
         let by_server =
@@ -184,8 +189,8 @@ impl<'a> Verifier<'a> {
         Failure::new(FailureKind::Data, message).into()
     }
 
-    /// Finds the pieces of a file with a wrong checksum that differ from those of its sources. If no
-    /// source publishes piece digests, or no piece differs, excludes one source after the other.
+    /// Finds the pieces of a file with a wrong checksum that differ from those of its sources. If
+    /// no source publishes piece digests, or no piece differs, excludes one source after the other.
     fn compare_with_sources(
         &mut self,
         wanted: &Checksum,
@@ -239,12 +244,12 @@ impl<'a> Verifier<'a> {
         Ok(None)
     }
 
-    /// Forgets pieces that are wrong by the digests of `stated_by`, and excludes the source that sent
-    /// them if another is left.
+    /// Forgets pieces that are wrong by the digests of `stated_by`, and excludes the source that
+    /// sent them if another is left.
     ///
     /// A source that sent all bytes of a wrong piece is dropped. If several sources sent a piece
-    /// together, the one with most bytes is excluded only from the next round, because another one may
-    /// be wrong. The request is repeated if there is only one source.
+    /// together, the one with most bytes is excluded only from the next round, because another one
+    /// may be wrong. The request is repeated if there is only one source.
     fn blame_for_pieces(
         &mut self,
         wrong: &[ByteRange],
@@ -300,8 +305,8 @@ impl<'a> Verifier<'a> {
         Ok(Verification::FetchAgain(wrong, error))
     }
 
-    /// Excludes one source after the other, the mirrors first, and fetches its bytes from the others;
-    /// fails with `mismatch` once all were tried.
+    /// Excludes one source after the other, the mirrors first, and fetches its bytes from the
+    /// others; fails with `mismatch` once all were tried.
     fn suspect_next(
         &mut self,
         found: &Checksum,

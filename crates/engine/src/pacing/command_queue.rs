@@ -1,4 +1,5 @@
-//! The commands to the pacing thread. A channel's receiver spins before it sleeps, at thousands of deadlines a second half a core.
+//! The commands to the pacing thread. A channel's receiver spins before it sleeps, at thousands of
+//! deadlines a second half a core.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Paces sending sockets: reads TCP_INFO, calls [`Pacer`](longhaul_core::tune::pace::Pacer), and
 //! sets SO_MAX_PACING_RATE.
 //!
-//! One thread observes the sending sockets through duplicates of their descriptors: each up to 330 times a second, in tests up to 5,000, in slow
-//! start up to 20,000.
+//! One thread observes the sending sockets through duplicates of their descriptors: each up to 330
+//! times a second, in tests up to 5,000, in slow start up to 20,000.
 
 mod command_queue;
 mod paced_socket;
@@ -80,12 +80,14 @@ enum PacingCommand {
     Remove(u64),
 }
 
-/// The most observations a second of all sockets in slow start together: what 20 of them on a long path ask for.
+/// The most observations a second of all sockets in slow start together: what 20 of them on a long
+/// path ask for.
 const MAX_STARTING: f64 = 100_000.0;
 /// The most of all other sockets: what 32 of them ask for.
 const MAX_PACED: f64 = 10_700.0;
 
-/// How late the kernel may wake the thread, in nanoseconds: its usual 50 µs are longer than the interval in slow start on a short path.
+/// How late the kernel may wake the thread, in nanoseconds: its usual 50 µs are longer than the
+/// interval in slow start on a short path.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
 /// The congestion controls of a paced socket.
@@ -114,8 +116,8 @@ impl CongestionPlan {
     /// The kernel's refusal.
     pub fn check(name: &str) -> io::Result<()> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        // A socket may set its present control again without permission: another one is set first. If that is refused too, `name` counts as
-        // permitted where it is the default.
+        // A socket may set its present control again without permission: another one is set first.
+        // If that is refused too, `name` counts as permitted where it is the default.
         let _ = socket.set_tcp_congestion(STARTUP_CONTROL);
         socket.set_tcp_congestion(name.as_bytes())
     }

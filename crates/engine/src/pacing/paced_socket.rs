@@ -12,10 +12,12 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{PacingStart, PathMeasurement, PathObserver};
 
-/// The congestion control until the bottleneck's rate is measured. Its slow start is unpaced, and the kernel permits it to every process
-/// unless `net.ipv4.tcp_allowed_congestion_control` omits it.
+/// The congestion control until the bottleneck's rate is measured. Its slow start is unpaced, and
+/// the kernel permits it to every process unless `net.ipv4.tcp_allowed_congestion_control` omits
+/// it.
 ///
-/// BBR paces its first windows, which would hide the bottleneck's rate. CUBIC's HyStart takes jitter for a queue, and ends slow start.
+/// BBR paces its first windows, which would hide the bottleneck's rate. CUBIC's HyStart takes
+/// jitter for a queue, and ends slow start.
 pub(super) const STARTUP_CONTROL: &[u8] = b"reno";
 const BBR: &[u8] = b"bbr";
 /// The shortest interval between two reports to the observer.
@@ -146,7 +148,8 @@ pub(super) fn set_final_control(socket: impl AsFd, congestion: Option<&[u8]>) {
     }
 }
 
-/// Restarts slow start in the socket's congestion control: the pace, not the window, protects the path's queue.
+/// Restarts slow start in the socket's congestion control: the pace, not the window, protects the
+/// path's queue.
 ///
 /// After a loss CUBIC takes tens of seconds to grow back over a long path, and BBR probes only
 /// every eighth RTT, although the pacer has found capacity. The kernel resets ssthresh only when a
@@ -162,8 +165,8 @@ fn restart_growth(socket: impl AsFd) {
     }
 }
 
-/// Returns whether the kernel permits, on a temporary socket, to set `by_way_of` and then `name` again: in a network namespace, setting the
-/// default control may need CAP_NET_ADMIN.
+/// Returns whether the kernel permits, on a temporary socket, to set `by_way_of` and then `name`
+/// again: in a network namespace, setting the default control may need CAP_NET_ADMIN.
 fn may_return(name: &[u8], by_way_of: &[u8]) -> bool {
     Socket::new(Domain::IPV4, Type::STREAM, None).is_ok_and(|socket| {
         [name, by_way_of, name].iter().all(|name| socket.set_tcp_congestion(name).is_ok())
@@ -204,7 +207,8 @@ impl PathReport {
 
 /// Derives the rate of a path that several connections share from the share of one.
 ///
-/// Multiplies when a share is measured, not when it is reported: the other connections may have ended by then.
+/// Multiplies when a share is measured, not when it is reported: the other connections may have
+/// ended by then.
 #[derive(Debug, Default)]
 struct PathRate {
     share: Option<Rate>,

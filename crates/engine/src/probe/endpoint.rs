@@ -1,4 +1,5 @@
-//! Our own server's measurement endpoint: UDP trains for rate, queue and loss, TCP streams of any setting.
+//! Our own server's measurement endpoint: UDP trains for rate, queue and loss, TCP streams of any
+//! setting.
 
 mod tcp_streams;
 mod udp_trains;
@@ -79,7 +80,8 @@ pub(super) fn measure(
     }
     refresh_allowance(findings, client, url);
     let streams = StreamPlans { url: endpoint_url(url, STREAM_PATH), most: Bytes::new(offer.stream_bytes) };
-    // A path that is faster than the trains shows its rate by TCP alone, which then is measured before the losses.
+    // A path that is faster than the trains shows its rate by TCP alone, which then is measured
+    // before the losses.
     let is_fast = trains.rate.is_some_and(|found| !found.is_path_limited());
     let run_one = |findings: &mut Findings<'_>, udp: Option<&mut UdpSession>| {
         findings.begin("TCP, one connection");

@@ -108,7 +108,8 @@ impl<'a> Findings<'a> {
         self.report.mtu()
     }
 
-    /// Finds the limit of the connections measured so far; `window` is the largest that one connection advertised.
+    /// Finds the limit of the connections measured so far; `window` is the largest that one
+    /// connection advertised.
     pub(super) fn compare(&mut self, window: Option<Bytes>) {
         self.report.server.limit = find_limit(&self.report, window);
     }

@@ -28,8 +28,8 @@ const FIRST: Bytes = Bytes::kib(128);
 const GROWTH: u64 = 4;
 /// The round trips of a test beside its data: two connections, options, start, end, results.
 const ROUND_TRIPS: u32 = 8;
-/// The ceiling of UDP relative to TCP's best rate: high enough to reach the path's limit, low enough
-/// not to flood it.
+/// The ceiling of UDP relative to TCP's best rate: high enough to reach the path's limit, low
+/// enough not to flood it.
 const UDP_SHARE: f64 = 1.05;
 /// The minimum TCP rate for a UDP test: iperf3 takes a rate of zero for no limit.
 const MIN_RATE: Rate = Rate::bits_per_sec(10_000);

@@ -14,8 +14,9 @@ const STREAMS: [u32; 3] = [2, 8, 16];
 const BUFFERS: [Bytes; 6] =
     [Bytes::kib(64), Bytes::kib(256), Bytes::mib(1), Bytes::mib(2), Bytes::mib(8), Bytes::mib(64)];
 
-/// Sweeps the settings of the client: number of connections (if the server supports ranges) and receive buffer; with the
-/// `offer` of a measurement endpoint also its send buffer and congestion control.
+/// Sweeps the settings of the client: number of connections (if the server supports ranges) and
+/// receive buffer; with the `offer` of a measurement endpoint also its send buffer and congestion
+/// control.
 ///
 /// # Errors
 /// [`ProbeError::Http`] if a client cannot be created.

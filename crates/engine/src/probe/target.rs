@@ -69,8 +69,8 @@ impl ProbeTarget {
     }
 }
 
-/// Returns the first address of the host of `url` that accepts a connection. Resolving its name takes at most `limit`, and the
-/// choice among several addresses half of that.
+/// Returns the first address of the host of `url` that accepts a connection. Resolving its name
+/// takes at most `limit`, and the choice among several addresses half of that.
 ///
 /// # Errors
 /// [`ProbeError::Failed`] if the host has no address.

@@ -77,14 +77,15 @@ pub(super) struct FlowPlan {
     pub(super) time: Duration,
     /// The byte limit of all connections together.
     pub(super) bytes: Bytes,
-    /// Set on a path of unknown rate. The byte limit then grows to the bytes of this time at the rate supported so far,
-    /// assuming that each connection carries as much as the one observed.
+    /// Set on a path of unknown rate. The byte limit then grows to the bytes of this time at the
+    /// rate supported so far, assuming that each connection carries as much as the one observed.
     pub(super) filling: Option<Duration>,
     pub(super) rtt: Rtt,
 }
 
 impl FlowPlan {
-    /// Plans connections for as long as slow start to any window and some further round trips take, within the budget.
+    /// Plans connections for as long as slow start to any window and some further round trips take,
+    /// within the budget.
     pub(super) fn new(findings: &Findings<'_>, url: Url, streams: u32) -> Self {
         let rtt = findings.min_rtt();
         let time = flow_time(rtt).min(findings.budget.time_left());
@@ -180,8 +181,8 @@ pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
     result
 }
 
-/// Runs the plan's connections, one thread each, and adds up their results. A connection that is cancelled at the end of the
-/// plan's time before it moved a byte has none.
+/// Runs the plan's connections, one thread each, and adds up their results. A connection that is
+/// cancelled at the end of the plan's time before it moved a byte has none.
 pub(super) fn together(
     plan: &FlowPlan,
     run: impl Fn(u32, &MeasurementState, &Cancel) -> Result<FlowResult, ProbeError> + Sync,
@@ -357,7 +358,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends bodies whose reads are answered by a function of the time since the first read, and of the bytes read before.
+    /// Sends bodies whose reads are answered by a function of the time since the first read, and of
+    /// the bytes read before.
     struct Scripted<F>(TcpListener, F);
 
     struct ScriptedBody<F> {

@@ -197,7 +197,8 @@ impl UdpSession {
         Ok(train)
     }
 
-    /// Sends an echo with `message` bytes once the ceiling permits it; returns its number, and when it was sent.
+    /// Sends an echo with `message` bytes once the ceiling permits it; returns its number, and when
+    /// it was sent.
     fn send_echo(&mut self, message: Bytes) -> io::Result<(u32, Duration)> {
         let number = self.take_number();
         self.pace(message);
@@ -267,8 +268,8 @@ fn receive_errors() -> u64 {
 mod tests {
     use super::*;
 
-    /// An endpoint that answers each train without the packets for which `lose` is true, until its client closes it;
-    /// returns the rates of the trains.
+    /// An endpoint that answers each train without the packets for which `lose` is true, until its
+    /// client closes it; returns the rates of the trains.
     fn endpoint(lose: fn(u32) -> bool) -> (UdpOffer, std::thread::JoinHandle<Vec<Option<Rate>>>) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

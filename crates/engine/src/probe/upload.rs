@@ -103,7 +103,8 @@ fn choose_rate(upload: &UploadFindings, burst: Option<Rate>, mtu: Bytes) -> Opti
     Some(MeasuredRate { rate_bps, evidence, is_lower_bound: burst.is_none() || had_losses, range })
 }
 
-/// Sends over one connection until the connections together have shown enough; nothing if the server does not consent in time.
+/// Sends over one connection until the connections together have shown enough; nothing if the
+/// server does not consent in time.
 fn send(
     client: &Client,
     plan: &FlowPlan,

@@ -1,4 +1,5 @@
-//! The way in which a file is read for sending: through the page cache by sendfile, or past it by Direct I/O.
+//! The way in which a file is read for sending: through the page cache by sendfile, or past it by
+//! Direct I/O.
 
 use std::io;
 

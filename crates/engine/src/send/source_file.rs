@@ -35,7 +35,8 @@ impl SourceFile {
         Self::opened(input_file::open(path), path, FailureKind::NotFound)
     }
 
-    /// Opens the file at `below` a directory as [`open`](Self::open) does, but follows symbolic links in `root` only.
+    /// Opens the file at `below` a directory as [`open`](Self::open) does, but follows symbolic
+    /// links in `root` only.
     ///
     /// # Errors
     /// See [`open`](Self::open); [`FailureKind::Data`] for a link.
@@ -47,7 +48,8 @@ impl SourceFile {
         Self::opened(open(), &root.join(below), FailureKind::Data)
     }
 
-    /// Wraps what was opened at `path`; where something else stands in the place of a file or directory, the failure is `misplaced`.
+    /// Wraps what was opened at `path`; where something else stands in the place of a file or
+    /// directory, the failure is `misplaced`.
     fn opened(file: io::Result<File>, path: &Path, misplaced: FailureKind) -> Result<Self, Failure> {
         let fail = |error: io::Error| {
             let kind = match error.kind() {
@@ -80,8 +82,8 @@ impl SourceFile {
         Ok(Self::described(file, path, metadata, false))
     }
 
-    /// Wraps an open file with `metadata` read just before. If it `may_grow`, bytes added to its end are no change: those
-    /// that it had are sent.
+    /// Wraps an open file with `metadata` read just before. If it `may_grow`, bytes added to its
+    /// end are no change: those that it had are sent.
     pub fn described(file: File, path: PathBuf, metadata: Metadata, may_grow: bool) -> Self {
         Self { file, path, metadata, may_grow, steps: None }
     }
@@ -115,7 +117,8 @@ impl SourceFile {
         &self.metadata
     }
 
-    /// Fails if the file was written to since it was opened, except for its growth if that is expected.
+    /// Fails if the file was written to since it was opened, except for its growth if that is
+    /// expected.
     ///
     /// # Errors
     /// [`Failure`], also if its metadata cannot be read.
@@ -140,8 +143,8 @@ impl SourceFile {
         self.metadata.len() == 0 && is_read(&self.file) && self.check().is_ok()
     }
 
-    /// Creates the failure of a file that cannot be read. Its cause tells it from a full disk of a server: other files may be
-    /// readable.
+    /// Creates the failure of a file that cannot be read. Its cause tells it from a full disk of a
+    /// server: other files may be readable.
     pub fn unreadable(&self, error: &io::Error) -> Failure {
         let message = format!("cannot read {}: {error}", self.path.display());
         Failure::new(FailureKind::Disk, message).caused_by(Cause::OtherFile)
@@ -174,8 +177,8 @@ pub(crate) mod tests {
     use super::*;
     use std::fs::FileTimes;
 
-    /// Writes `bytes` to the start of the file until the kernel's timestamp clock, which advances every few milliseconds,
-    /// shows a change.
+    /// Writes `bytes` to the start of the file until the kernel's timestamp clock, which advances
+    /// every few milliseconds, shows a change.
     pub(crate) fn overwrite(file: &File, bytes: &[u8]) {
         let changed = || file.metadata().map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
         let before = changed();

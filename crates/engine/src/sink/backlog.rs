@@ -77,8 +77,8 @@ impl Backlog {
         self.state.lock().segments.iter().map(|(_, count)| count).sum()
     }
 
-    /// Waits until every segment added so far is removed, but not for later ones; returns `false` as soon as writing
-    /// has failed.
+    /// Waits until every segment added so far is removed, but not for later ones; returns `false`
+    /// as soon as writing has failed.
     pub(super) fn drain(&self) -> bool {
         let mut state = self.state.lock();
         let last = state.epoch;

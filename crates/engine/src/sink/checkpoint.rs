@@ -8,7 +8,8 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use parking_lot::{Condvar, Mutex};
 
-/// The written ranges of a file, which a thread syncs and journals every two seconds, those of a slow transfer sooner.
+/// The written ranges of a file, which a thread syncs and journals every two seconds, those of a
+/// slow transfer sooner.
 #[derive(Debug)]
 pub struct Checkpoint {
     resumed: Bytes,
@@ -32,7 +33,8 @@ struct CheckpointState {
     failed: bool,
 }
 
-/// The maximum work lost by a crash. A sync at this interval has no measurable effect on the writers.
+/// The maximum work lost by a crash. A sync at this interval has no measurable effect on the
+/// writers.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The interval of a slow transfer, for which few bytes are many seconds.
 const SLOW_INTERVAL: Duration = Duration::from_millis(500);
@@ -93,8 +95,8 @@ impl Checkpoint {
 
     /// Removes a range with wrong bytes from the written and the journalled ranges.
     ///
-    /// `store` writes the journal without the range before this returns: after a crash during the rewrite, the journal
-    /// must not contain the range.
+    /// `store` writes the journal without the range before this returns: after a crash during the
+    /// rewrite, the journal must not contain the range.
     ///
     /// # Errors
     /// The error of `store`; the journal may then still contain the range.
@@ -145,15 +147,16 @@ impl Checkpoint {
         self.ended.notify_all();
     }
 
-    /// Commits until ended, at growing intervals of up to two seconds, and a last time then; commits nothing after a
-    /// failed write.
+    /// Commits until ended, at growing intervals of up to two seconds, and a last time then;
+    /// commits nothing after a failed write.
     ///
-    /// `store` writes the journal with the ranges on the device. `file` must be a separate open file description,
-    /// opened before the first write, because the kernel reports a write-back error once to each description.
+    /// `store` writes the journal with the ranges on the device. `file` must be a separate open
+    /// file description, opened before the first write, because the kernel reports a write-back
+    /// error once to each description.
     ///
     /// # Errors
-    /// The first error of a sync or of the journal. A range is journalled only once it is on the device, so that the
-    /// journal is right even after a power failure.
+    /// The first error of a sync or of the journal. A range is journalled only once it is on the
+    /// device, so that the journal is right even after a power failure.
     pub fn run(&self, file: &File, store: impl Fn(&RangeSet) -> io::Result<()>) -> io::Result<()> {
         let mut interval = FIRST_INTERVAL;
         loop {

@@ -1,4 +1,5 @@
-//! An open directory: entries are accessed relative to it, independent of later renames of its path.
+//! An open directory: entries are accessed relative to it, independent of later renames of its
+//! path.
 
 mod ownership;
 
@@ -50,11 +51,12 @@ impl Directory {
         Ok(Self { fd, path: self.path.join(path) })
     }
 
-    /// Opens a directory below this one without following symbolic links; an empty path is this directory.
+    /// Opens a directory below this one without following symbolic links; an empty path is this
+    /// directory.
     ///
     /// # Errors
-    /// `NotADirectory` for a link or a file in the path, `InvalidInput` for a path that leads elsewhere, else the
-    /// kernel's error.
+    /// `NotADirectory` for a link or a file in the path, `InvalidInput` for a path that leads
+    /// elsewhere, else the kernel's error.
     pub fn beneath(&self, path: &Path) -> io::Result<Self> {
         let mut directory = self.try_clone()?;
         for component in path.components() {
@@ -90,7 +92,8 @@ impl Directory {
         self.make_beneath_with(path, 0o777)
     }
 
-    /// Creates a directory as [`make_beneath`](Self::make_beneath) does, with at most these permissions.
+    /// Creates a directory as [`make_beneath`](Self::make_beneath) does, with at most these
+    /// permissions.
     ///
     /// # Errors
     /// See [`beneath`](Self::beneath).
@@ -104,7 +107,8 @@ impl Directory {
         }
     }
 
-    /// Opens an unnamed file, which is deleted on close; in memory if the file system supports none.
+    /// Opens an unnamed file, which is deleted on close; in memory if the file system supports
+    /// none.
     ///
     /// # Errors
     /// The kernel's error.
@@ -173,8 +177,8 @@ impl Directory {
         Ok(PathBuf::from(OsString::from_vec(to.into_bytes())))
     }
 
-    /// Opens an existing file for reading and writing without following a symbolic link, because the name may be
-    /// predictable.
+    /// Opens an existing file for reading and writing without following a symbolic link, because
+    /// the name may be predictable.
     ///
     /// # Errors
     /// The kernel's error; for a link, what to do about it.
@@ -182,7 +186,8 @@ impl Directory {
         self.open_entry(name, OFlags::RDWR, 0)
     }
 
-    /// Opens a file for reading without following a symbolic link, nor blocking on the other end of a pipe.
+    /// Opens a file for reading without following a symbolic link, nor blocking on the other end of
+    /// a pipe.
     ///
     /// # Errors
     /// The kernel's error; for a link, what to do about it.
@@ -190,7 +195,8 @@ impl Directory {
         self.open_entry(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, 0)
     }
 
-    /// Opens a file for reading and writing, or creates it with the permissions of new files; does not follow a symbolic link.
+    /// Opens a file for reading and writing, or creates it with the permissions of new files; does
+    /// not follow a symbolic link.
     pub(super) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
         self.open_entry(name, OFlags::CREATE | OFlags::RDWR, 0o666)
     }
@@ -242,8 +248,8 @@ impl Directory {
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
-    /// Renames without replacing: atomically if the file system supports it, else by a link and removal of the old
-    /// name.
+    /// Renames without replacing: atomically if the file system supports it, else by a link and
+    /// removal of the old name.
     ///
     /// # Errors
     /// `AlreadyExists`; `Unsupported` if the file system supports neither; else the kernel's error.
@@ -262,15 +268,16 @@ impl Directory {
             )),
             linked => {
                 linked?;
-                // The file has its name. The next run recognises a remaining old name as a second link.
+                // The file has its name. The next run recognises a remaining old name as a second
+                // link.
                 let _ = self.remove(from);
                 Ok(())
             }
         }
     }
 
-    /// Makes renames durable if possible, which requires a readable directory, and a file system that syncs
-    /// directories.
+    /// Makes renames durable if possible, which requires a readable directory, and a file system
+    /// that syncs directories.
     ///
     /// # Errors
     /// An error of the device.

@@ -1,4 +1,5 @@
-//! A range of a file that several transfers, also of several hosts, write at the same time: each another range.
+//! A range of a file that several transfers, also of several hosts, write at the same time: each
+//! another range.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -21,17 +22,19 @@ use super::part_file::PartFile;
 const IDENTITY: &str = ".identity";
 /// The infix of symbolic links that hold what is kept of a range, before its first byte.
 const KEPT: &str = ".range-";
-/// The longest text of a link; a longer identity is replaced by its digest. XFS takes 1,024 bytes, others 4,095.
+/// The longest text of a link; a longer identity is replaced by its digest. XFS takes 1,024 bytes,
+/// others 4,095.
 const MAX_LINK_TEXT: usize = 1000;
 /// What is kept of a range begins and ends at multiples of this: each writer accepts them.
 const KEPT_ALIGNMENT: u64 = 64 << 10;
 
-/// A range of a file of known size. The transfer ends with the range synced; the file keeps its name, whichever ranges
-/// of it are there.
+/// A range of a file of known size. The transfer ends with the range synced; the file keeps its
+/// name, whichever ranges of it are there.
 ///
-/// The first transfer into the file fixes the identity of its source, by a symbolic link beside the file. Ones of
-/// another identity fail before they write, so that two writers of a range write equal bytes. A transfer that ends within
-/// the range records what it has synced of it for the next one, in another link.
+/// The first transfer into the file fixes the identity of its source, by a symbolic link beside the
+/// file. Ones of another identity fail before they write, so that two writers of a range write
+/// equal bytes. A transfer that ends within the range records what it has synced of it for the next
+/// one, in another link.
 #[derive(Debug, Clone)]
 pub struct FileSlice {
     /// The directory that the path cannot leave.
@@ -42,8 +45,8 @@ pub struct FileSlice {
     pub size: Bytes,
     /// The range, which is not empty; other transfers share no page with it.
     pub range: ByteRange,
-    /// Whether the file is made if it is missing. Once a range of it is done, a missing file is an error: the range would
-    /// be one of zeros.
+    /// Whether the file is made if it is missing. Once a range of it is done, a missing file is an
+    /// error: the range would be one of zeros.
     pub creates: bool,
 }
 
@@ -104,8 +107,9 @@ impl FileSlice {
         Ok(PartFile::of_slice(file, path, kept))
     }
 
-    /// Fixes the identity of the source, unless another transfer has; returns that one if it differs. Then the names of the
-    /// file and of its identity are durable, whichever transfer has made them.
+    /// Fixes the identity of the source, unless another transfer has; returns that one if it
+    /// differs. Then the names of the file and of its identity are durable, whichever transfer has
+    /// made them.
     pub(crate) fn fix_identity(&self, identity: &Identity) -> Result<Option<String>, OutputError> {
         let fix = || {
             let (directory, name) = (self.directory()?, self.identity_name());
@@ -129,7 +133,8 @@ impl FileSlice {
         fix().map_err(|source| OutputError::Create { path: path(), source })
     }
 
-    /// Returns what this transfer need not fetch: all ranges of the file but this one, and what is kept of it.
+    /// Returns what this transfer need not fetch: all ranges of the file but this one, and what is
+    /// kept of it.
     pub(crate) fn committed(&self, kept: Option<&RangeSet>) -> RangeSet {
         let mut committed: RangeSet = std::iter::once(ByteRange::with_len(0, self.size)).collect();
         committed.remove(self.range);
@@ -138,8 +143,9 @@ impl FileSlice {
     }
 }
 
-/// What is kept of a range of a shared file: a symbolic link `FILE.range-START` that holds the inode of the file, and the ranges
-/// that were synced before. A link that is missing or of another file keeps nothing.
+/// What is kept of a range of a shared file: a symbolic link `FILE.range-START` that holds the
+/// inode of the file, and the ranges that were synced before. A link that is missing or of another
+/// file keeps nothing.
 #[derive(Debug)]
 pub(super) struct KeptSlice {
     directory: Directory,
@@ -176,8 +182,8 @@ impl KeptSlice {
     }
 }
 
-/// Writes what is kept of a range: `INODE START-END START-END...`, as much as a link can hold. The last block of the range is
-/// left to the next transfer, which needs an answer of the source.
+/// Writes what is kept of a range: `INODE START-END START-END...`, as much as a link can hold. The
+/// last block of the range is left to the next transfer, which needs an answer of the source.
 fn kept_text(inode: u64, range: ByteRange, written: &RangeSet) -> String {
     let mut text = inode.to_string();
     let last = (range.end() - 1) / KEPT_ALIGNMENT * KEPT_ALIGNMENT;
@@ -269,7 +275,8 @@ mod tests {
         let kept = || slice.open().unwrap().kept_of_slice().unwrap().clone();
         let mut half = blocks(&[(0, 18)]);
         half.insert(ByteRange::new(20 * BLOCK + 1, 23 * BLOCK + 1));
-        // Other ranges are committed; blocks are whole; less than before changes nothing; the last block is always fetched.
+        // Other ranges are committed; blocks are whole; less than before changes nothing; the last
+        // block is always fetched.
         for (written, expected) in [
             (blocks(&[(0, 16), (32, 48)]), blocks(&[])),
             (half, blocks(&[(16, 18), (21, 23)])),

@@ -12,8 +12,8 @@ use thiserror::Error;
 
 /// The journal of a partial file: the identity of the file, and the ranges on disk.
 ///
-/// Several sources may serve one file, each under its own [`Identity`]. Written as JSON, version 2; version 1, which
-/// has one source and its validator, is also read.
+/// Several sources may serve one file, each under its own [`Identity`]. Written as JSON, version 2;
+/// version 1, which has one source and its validator, is also read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
@@ -49,9 +49,9 @@ pub struct JournalSource {
 pub enum SourceMatch {
     /// The source serves the same version of the file: its URL, size and identity are known.
     Same,
-    /// The source has an equal size, and an equal ETag or date under another URL, or the same expected digest. That is
-    /// no proof, because some servers give two files of equal size and time the same ETag. A sample of bytes must be
-    /// compared.
+    /// The source has an equal size, and an equal ETag or date under another URL, or the same
+    /// expected digest. That is no proof, because some servers give two files of equal size and
+    /// time the same ETag. A sample of bytes must be compared.
     FreshUrl,
     /// The source serves another file, or this cannot be excluded.
     Other,
@@ -83,11 +83,13 @@ pub enum DecodeError {
 }
 
 pub(super) const VERSION: u32 = 2;
-/// The maximum number of sources in a journal; the oldest are dropped. Hourly expiring links are refreshed often.
+/// The maximum number of sources in a journal; the oldest are dropped. Hourly expiring links are
+/// refreshed often.
 const MAX_SOURCES: usize = 64;
 
 impl Journal {
-    /// Creates the journal of a file without bytes on disk; `digest` is that of the whole file, if known at the start.
+    /// Creates the journal of a file without bytes on disk; `digest` is that of the whole file, if
+    /// known at the start.
     pub fn new(size: Bytes, sources: Vec<JournalSource>, digest: Option<Checksum>) -> Self {
         let (committed, refuted) = (RangeSet::new(), None);
         let mut journal = Self { version: VERSION, size, sources: Vec::new(), digest, refuted, committed };
@@ -111,8 +113,8 @@ impl Journal {
 
     /// Returns the relation of a source that serves `size` bytes under `identity` to the file.
     ///
-    /// `digest` is that of the whole file, as given by the user or a metalink. ETags and dates distinguish versions
-    /// under one URL only (RFC 9110, section 8.8.3).
+    /// `digest` is that of the whole file, as given by the user or a metalink. ETags and dates
+    /// distinguish versions under one URL only (RFC 9110, section 8.8.3).
     pub fn match_source(
         &self,
         url: &str,

@@ -43,7 +43,8 @@ impl JournalFile {
         directory.path_of(&self.name)
     }
 
-    /// Reads the journal of a partial file of this length; space is reserved at once, so the length must be the file size.
+    /// Reads the journal of a partial file of this length; space is reserved at once, so the length
+    /// must be the file size.
     ///
     /// # Errors
     /// [`OutputError`] if another version of this program, or another user, could read the journal.
@@ -101,7 +102,8 @@ impl JournalFile {
         write().inspect_err(|_| self.remove_fresh(directory))
     }
 
-    /// Removes the journal, and an incompletely written one; the caller holds the lock of the partial file.
+    /// Removes the journal, and an incompletely written one; the caller holds the lock of the
+    /// partial file.
     ///
     /// # Errors
     /// `NotFound` if there is none, or another error of the kernel.
@@ -115,8 +117,8 @@ impl JournalFile {
         let _ = directory.remove(&self.fresh_name());
     }
 
-    /// Removes the journal only if this transfer wrote it: without the lock of the partial file it may belong to
-    /// another one.
+    /// Removes the journal only if this transfer wrote it: without the lock of the partial file it
+    /// may belong to another one.
     pub(super) fn remove_own(&self, directory: &Directory) {
         let there = version_of(directory, &self.name);
         if there.is_some() && there == *self.own.lock() {

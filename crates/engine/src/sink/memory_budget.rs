@@ -1,4 +1,5 @@
-//! The memory between sockets and files of one process, shared by the segment pools of its transfers.
+//! The memory between sockets and files of one process, shared by the segment pools of its
+//! transfers.
 //!
 //! ```text
 //! MemoryBudget: 64 MiB + growth, or SIZE
@@ -6,8 +7,9 @@
 //!   +-- pool of job 2: an equal share + own growth, cut into segments
 //! ```
 //!
-//! A pool takes segments up to its share while the budget has space. An earlier job may still hold more than its share;
-//! until that is returned, other jobs have two small segments per stream, so that every job progresses.
+//! A pool takes segments up to its share while the budget has space. An earlier job may still hold
+//! more than its share; until that is returned, other jobs have two small segments per stream, so
+//! that every job progresses.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -82,7 +84,8 @@ struct Account {
     freed: Arc<Condvar>,
 }
 
-/// The segment size of a pool when the budget is exhausted; buffer_plan::segments cuts none smaller.
+/// The segment size of a pool when the budget is exhausted; buffer_plan::segments cuts none
+/// smaller.
 const SMALL: Bytes = Bytes::kib(64);
 
 impl MemoryBudget {
@@ -173,7 +176,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Takes memory for a segment of the account's segment size or smaller, and waits up to `patience` for it.
+    /// Takes memory for a segment of the account's segment size or smaller, and waits up to
+    /// `patience` for it.
     ///
     /// `freed` is the account's condition variable. `Ok(None)` if none became free.
     ///
@@ -298,8 +302,8 @@ impl BudgetState {
         (used + small <= small * 2 * streams.max(1) as u64).then_some(small)
     }
 
-    /// Takes unused chunks; takes all free chunks if there is no pool left, or if the limit is reached and no chunk has
-    /// space, so that another `is_to_be_mapped`.
+    /// Takes unused chunks; takes all free chunks if there is no pool left, or if the limit is
+    /// reached and no chunk has space, so that another `is_to_be_mapped`.
     fn unneeded(&mut self, is_to_be_mapped: bool) -> Vec<Arc<Chunk>> {
         if self.accounts.is_empty() || is_to_be_mapped && self.arena.mapped() >= self.limit() {
             return self.arena.clear();

@@ -1,7 +1,7 @@
 //! The identity of a file on its server, stored with the file as extended attributes.
 //!
-//! The entity tag shows whether the server's file has changed if the server states no modification time. The origin
-//! shows whether a file was fetched by an earlier run.
+//! The entity tag shows whether the server's file has changed if the server states no modification
+//! time. The origin shows whether a file was fetched by an earlier run.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -17,7 +17,8 @@ const ORIGIN: &str = "user.longhaul.origin";
 /// A longer tag is not stored.
 const LONGEST: usize = 1024;
 
-/// Reads the tag of the file at `path`; `None` if there is none, or the file system does not support attributes.
+/// Reads the tag of the file at `path`; `None` if there is none, or the file system does not
+/// support attributes.
 pub fn read(path: &Path) -> Option<ETag> {
     ETag::parse(&attribute(path, NAME)?)
 }
@@ -44,14 +45,15 @@ pub(crate) fn write_origin(file: &File, url: &Url, state: &str) -> io::Result<()
     keep(file, ORIGIN, &origin(&file.metadata()?, url, state))
 }
 
-/// Returns whether the file at `path` is unchanged since it was fetched from `url`, where it had this state.
+/// Returns whether the file at `path` is unchanged since it was fetched from `url`, where it had
+/// this state.
 pub(crate) fn is_as_fetched(path: &Path, url: &Url, state: &str) -> bool {
     let there = path.symlink_metadata();
     there.is_ok_and(|there| attribute(path, ORIGIN) == Some(origin(&there, url, state)))
 }
 
-/// Returns the file's size and time, a digest of the URL, which may contain a secret, and the server's tag or time of
-/// the file.
+/// Returns the file's size and time, a digest of the URL, which may contain a secret, and the
+/// server's tag or time of the file.
 fn origin(there: &Metadata, url: &Url, state: &str) -> String {
     let (seconds, nanoseconds) = (there.mtime(), there.mtime_nsec());
     let url = blake3::hash(url.as_str().as_bytes());

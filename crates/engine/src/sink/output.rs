@@ -18,12 +18,13 @@ use super::output_error::OutputError;
 /// The destination of a file.
 #[derive(Debug, Clone)]
 pub enum Output {
-    /// This path, replacing an existing file once the new one is complete; if it is a directory, the file is created in
-    /// it.
+    /// This path, replacing an existing file once the new one is complete; if it is a directory,
+    /// the file is created in it.
     File(PathBuf),
     /// This directory, under the name given by the server or the URL; replaces nothing.
     Directory(PathBuf),
-    /// This path below an open directory, without following symbolic links, replacing an existing file.
+    /// This path below an open directory, without following symbolic links, replacing an existing
+    /// file.
     Beneath {
         /// The directory that the path cannot leave.
         root: Arc<Directory>,
@@ -37,7 +38,8 @@ pub enum Output {
         /// The name in messages.
         name: String,
     },
-    /// A range of a file that other transfers write too. The job has no checksum, which would be that of the whole file.
+    /// A range of a file that other transfers write too. The job has no checksum, which would be
+    /// that of the whole file.
     Slice(FileSlice),
 }
 
@@ -78,12 +80,13 @@ enum OutputLocation {
 impl Output {
     /// Opens the directory, before any network access.
     ///
-    /// Follows symbolic links at the end of the path to the target file, which need not exist: renaming onto a link
-    /// would replace the link.
+    /// Follows symbolic links at the end of the path to the target file, which need not exist:
+    /// renaming onto a link would replace the link.
     ///
     /// # Errors
     /// [`OutputError::Create`] if a directory is missing, links form a cycle or a name is too long;
-    /// [`OutputError::NotAFile`] for a device, a pipe or a socket, because replacing one would break its users.
+    /// [`OutputError::NotAFile`] for a device, a pipe or a socket, because replacing one would
+    /// break its users.
     pub fn prepare(&self) -> Result<PreparedOutput, OutputError> {
         match self {
             Self::File(path) => prepare_file(path),
@@ -101,8 +104,8 @@ impl Output {
 }
 
 impl PreparedOutput {
-    /// Creates an output in an open directory; with a `name`, an existing file is replaced, without one the server's
-    /// name is used.
+    /// Creates an output in an open directory; with a `name`, an existing file is replaced, without
+    /// one the server's name is used.
     pub fn new(directory: Directory, name: Option<OsString>) -> Self {
         Self::at(OutputLocation::Directory(directory), name)
     }
@@ -111,7 +114,8 @@ impl PreparedOutput {
         Self { location, name, if_exists: None, claims: None, taken: OnceLock::new() }
     }
 
-    /// Sets what is done where a file of the name exists; `None` replaces one whose name the user chose.
+    /// Sets what is done where a file of the name exists; `None` replaces one whose name the user
+    /// chose.
     #[must_use]
     pub fn treating_existing(self, if_exists: Option<IfExists>) -> Self {
         Self { if_exists, ..self }

@@ -21,8 +21,8 @@ impl OutputPlace {
     }
 }
 
-/// The places that the files of a command have taken. They are never given back: a later file would replace an earlier
-/// one, or be taken for it.
+/// The places that the files of a command have taken. They are never given back: a later file would
+/// replace an earlier one, or be taken for it.
 #[derive(Debug, Default)]
 pub struct OutputClaims(Mutex<HashSet<OutputPlace>>);
 

@@ -60,7 +60,8 @@ pub enum OutputError {
         /// The reason.
         source: io::Error,
     },
-    /// Another program changed the partial file during the transfer, so that the received bytes are useless.
+    /// Another program changed the partial file during the transfer, so that the received bytes are
+    /// useless.
     #[error(
         "{path} was {change} by another program during the transfer: nothing is kept; run again to start over"
     )]

@@ -7,11 +7,12 @@ use std::time::Duration;
 use longhaul_core::telemetry::{HostPages, PageCache, Sparingly};
 use longhaul_sys::{cachestat, host};
 
-/// The inverse share of CPU time for counting, which takes about 20 ns per page written through a mapping: 0.2 s for 40
-/// GB.
+/// The inverse share of CPU time for counting, which takes about 20 ns per page written through a
+/// mapping: 0.2 s for 40 GB.
 const FILES_SHARE: u32 = 1000;
 
-/// The interval of reading the host's page counts, whose cost does not depend on the number of pages.
+/// The interval of reading the host's page counts, whose cost does not depend on the number of
+/// pages.
 const HOSTS_TURN: Duration = Duration::from_millis(250);
 
 /// Counts the pages of the output file.

@@ -35,8 +35,8 @@ const ALL_MODES: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
 /// The partial file of a transfer. Kept on drop, so that the next run can resume, unless discarded.
 ///
-/// A [stream](Self::of_stream) has neither names nor a journal, and cannot be read back, reserved or resumed. A
-/// [slice](super::file_slice::FileSlice) has neither names nor a journal.
+/// A [stream](Self::of_stream) has neither names nor a journal, and cannot be read back, reserved
+/// or resumed. A [slice](super::file_slice::FileSlice) has neither names nor a journal.
 #[derive(Debug)]
 pub struct PartFile {
     /// `None` for a stream and a slice.
@@ -78,7 +78,8 @@ impl PartFile {
         Self { names: None, slice, target_path, part_path: path, file, is_discarded, max_mode: Mode::all() }
     }
 
-    /// Makes [`finish`](Self::finish) take `name` with a number rather than fail where a file has the final name.
+    /// Makes [`finish`](Self::finish) take `name` with a number rather than fail where a file has
+    /// the final name.
     #[must_use]
     pub(super) fn numbering(mut self, name: &OsStr) -> Self {
         if let Some(names) = &mut self.names {
@@ -87,7 +88,8 @@ impl PartFile {
         self
     }
 
-    /// Takes all permissions but these from the file, from now on; its owner can read and write it in any case.
+    /// Takes all permissions but these from the file, from now on; its owner can read and write it
+    /// in any case.
     ///
     /// # Errors
     /// The kernel's error.
@@ -112,7 +114,8 @@ impl PartFile {
         self.slice.as_ref().map(KeptSlice::ranges)
     }
 
-    /// Makes the written part of a range of a shared file durable, and records it for the next transfer of the range.
+    /// Makes the written part of a range of a shared file durable, and records it for the next
+    /// transfer of the range.
     pub(super) fn keep_slice(&self, written: &RangeSet) -> io::Result<()> {
         self.slice.as_ref().map_or(Ok(()), |slice| slice.keep(&self.file, written))
     }
@@ -122,8 +125,8 @@ impl PartFile {
         &self.file
     }
 
-    /// Opens the file again: a separate open file description reports write-back errors and has a position
-    /// independently.
+    /// Opens the file again: a separate open file description reports write-back errors and has a
+    /// position independently.
     ///
     /// # Errors
     /// The kernel's error.
@@ -157,7 +160,8 @@ impl PartFile {
     /// Reads the journal of an earlier run.
     ///
     /// # Errors
-    /// [`OutputError`] if another version of this program, or another user, could read the journal, which is kept.
+    /// [`OutputError`] if another version of this program, or another user, could read the journal,
+    /// which is kept.
     pub fn journal(&self) -> Result<StoredJournal, OutputError> {
         let Some(names) = &self.names else { return Ok(StoredJournal::Absent) };
         let length = self.file.metadata().map(|meta| meta.len());
@@ -198,7 +202,8 @@ impl PartFile {
         if self.is_stream() { Ok(()) } else { self.file.set_modified(modified) }
     }
 
-    /// Checks that the temporary name still refers to this file: another program may have removed it.
+    /// Checks that the temporary name still refers to this file: another program may have removed
+    /// it.
     ///
     /// # Errors
     /// [`OutputError::PartChanged`]; [`OutputError::Create`] if the directory cannot be read.
@@ -217,7 +222,8 @@ impl PartFile {
     /// Checks the length of the file, which another program may have truncated.
     ///
     /// # Errors
-    /// [`OutputError::PartChanged`] if the length is not in `right`; [`OutputError::Write`] if it cannot be read.
+    /// [`OutputError::PartChanged`] if the length is not in `right`; [`OutputError::Write`] if it
+    /// cannot be read.
     pub fn check_length(&self, right: RangeInclusive<u64>) -> Result<(), OutputError> {
         if self.is_stream() {
             return Ok(());
@@ -245,7 +251,8 @@ impl PartFile {
 
     /// Removes the partial file and its journal, whose content is no longer of use.
     ///
-    /// A different file under this name is kept, and so is the journal of another transfer. A second call does nothing.
+    /// A different file under this name is kept, and so is the journal of another transfer. A
+    /// second call does nothing.
     pub fn discard(&self) {
         if self.is_discarded.swap(true, Ordering::SeqCst) {
             return;
@@ -272,7 +279,8 @@ impl PartFile {
         }
     }
 
-    /// Returns whether a later run can resume from the journal, or must not modify an unreadable one.
+    /// Returns whether a later run can resume from the journal, or must not modify an unreadable
+    /// one.
     pub fn is_resumable(&self) -> bool {
         !matches!(self.journal(), Ok(StoredJournal::Absent | StoredJournal::Damaged { .. }))
     }

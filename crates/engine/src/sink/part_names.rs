@@ -15,8 +15,8 @@ const LONGEST_NAME: usize = 255;
 /// The highest number of a name.
 const MAX_NUMBER: u32 = 9_999;
 
-/// Returns whether `name` is one of a partial file or its journal. A server that could choose such a name could make
-/// another transfer resume from the server's content.
+/// Returns whether `name` is one of a partial file or its journal. A server that could choose such
+/// a name could make another transfer resume from the server's content.
 ///
 /// Upper case counts as lower case, as on file systems such as FAT.
 pub fn is_partial(name: impl AsRef<[u8]>) -> bool {
@@ -32,8 +32,8 @@ pub fn is_part(name: &[u8]) -> bool {
     name.ends_with(PART.as_bytes())
 }
 
-/// Returns the name without the suffix of a partial file: the target's name, or a shortened form with an equal partial
-/// file.
+/// Returns the name without the suffix of a partial file: the target's name, or a shortened form
+/// with an equal partial file.
 pub fn target_of(part: &[u8]) -> Option<&[u8]> {
     part.strip_suffix(PART.as_bytes()).filter(|target| !target.is_empty())
 }
@@ -54,7 +54,8 @@ pub(super) fn beside(target: &OsStr, suffix: &str) -> OsString {
     OsString::from_vec(short)
 }
 
-/// Returns `name`, and then the name with numbers before its extension, as browsers do: `set (1).tar`.
+/// Returns `name`, and then the name with numbers before its extension, as browsers do: `set
+/// (1).tar`.
 pub(super) fn numbered(name: &OsStr) -> impl Iterator<Item = OsString> {
     let bytes = name.as_bytes();
     let dot = bytes.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0).unwrap_or(bytes.len());

@@ -109,7 +109,8 @@ impl Pipeline {
         }
     }
 
-    /// Sets the largest size permitted. It is checked as bytes arrive, and only if the file's size is unknown.
+    /// Sets the largest size permitted. It is checked as bytes arrive, and only if the file's size
+    /// is unknown.
     #[must_use]
     pub fn of_at_most(self, max_size: Option<Bytes>) -> Self {
         Self { size: FileSize { max: max_size, ..self.size }, ..self }
@@ -121,14 +122,15 @@ impl Pipeline {
         Self { stop, ..self }
     }
 
-    /// Hashes bytes written from now on, by BLAKE3's tree if given; computes no digest that depends on the file's
-    /// order.
+    /// Hashes bytes written from now on, by BLAKE3's tree if given; computes no digest that depends
+    /// on the file's order.
     #[must_use]
     pub fn hashing(self, tree: Option<Arc<TreeDigest>>) -> Self {
         self.hashing_in_order(WantedDigests::default(), tree)
     }
 
-    /// Hashes bytes written from now on: by BLAKE3's tree if given, and in order for the `wanted` digests.
+    /// Hashes bytes written from now on: by BLAKE3's tree if given, and in order for the `wanted`
+    /// digests.
     #[must_use]
     pub fn hashing_in_order(self, wanted: WantedDigests, tree: Option<Arc<TreeDigest>>) -> Self {
         Self { follower: HashFollower::new(wanted, tree), ..self }
@@ -147,8 +149,8 @@ impl Pipeline {
         self.sync_names()
     }
 
-    /// Makes the names of the partial file and its journal durable, as required before commits are promised to a
-    /// client.
+    /// Makes the names of the partial file and its journal durable, as required before commits are
+    /// promised to a client.
     ///
     /// # Errors
     /// [`OutputError::Write`].
@@ -167,7 +169,8 @@ impl Pipeline {
         Inlet::new(self, queue)
     }
 
-    /// Reserves the file's space, truncates a partial file that is not resumed, and opens the writer.
+    /// Reserves the file's space, truncates a partial file that is not resumed, and opens the
+    /// writer.
     ///
     /// # Errors
     /// [`OutputError`]: no space, or a writer that does not support the file system. Without space, an earlier
@@ -212,22 +215,24 @@ impl Pipeline {
         })
     }
 
-    /// Waits until every segment passed so far is written, but not for later ones; returns whether they are.
+    /// Waits until every segment passed so far is written, but not for later ones; returns whether
+    /// they are.
     ///
-    /// Returns `false` as soon as writing has failed. The threads of [`Pipeline::start`] must be running or about to
-    /// start.
+    /// Returns `false` as soon as writing has failed. The threads of [`Pipeline::start`] must be
+    /// running or about to start.
     pub fn drain(&self) -> bool {
         self.backlog.drain()
     }
 
-    /// Removes a range with wrong bytes from the written and committed ranges, so that it is received again.
+    /// Removes a range with wrong bytes from the written and committed ranges, so that it is
+    /// received again.
     ///
-    /// Call [`Pipeline::drain`] first: no segment of the range may be queued. A file of unknown size is truncated after
-    /// its last written byte.
+    /// Call [`Pipeline::drain`] first: no segment of the range may be queued. A file of unknown
+    /// size is truncated after its last written byte.
     ///
     /// # Errors
-    /// [`OutputError::Write`]; the transfer must then end, because the journal may still contain the range.
-    /// [`OutputError::Failed`] if bytes of the range were written to a stream.
+    /// [`OutputError::Write`]; the transfer must then end, because the journal may still contain
+    /// the range. [`OutputError::Failed`] if bytes of the range were written to a stream.
     pub fn forget(&self, range: ByteRange) -> Result<(), OutputError> {
         if self.part.is_stream() && self.checkpoint.written() > Bytes::new(range.start()) {
             let message = format!(
@@ -262,19 +267,20 @@ impl Pipeline {
         Ok(content)
     }
 
-    /// Makes the file durable and gives it its final name; with `replace`, an existing file is replaced.
+    /// Makes the file durable and gives it its final name; with `replace`, an existing file is
+    /// replaced.
     ///
     /// # Errors
-    /// [`OutputError`]; received bytes stay. Also if a byte is not written, and after any failure, including panics: a file with a
-    /// hole never gets the final name.
+    /// [`OutputError`]; received bytes stay. Also if a byte is not written, and after any failure,
+    /// including panics: a file with a hole never gets the final name.
     pub fn finish(&self, replace: bool) -> Result<Finished, OutputError> {
         self.check_complete()?;
         self.check_part(true)?;
         self.part.finish(replace)
     }
 
-    /// Checks that every byte is written: up to the file's size, or up to the last byte if the size is known only at
-    /// the end.
+    /// Checks that every byte is written: up to the file's size, or up to the last byte if the size
+    /// is known only at the end.
     fn check_complete(&self) -> Result<(), OutputError> {
         let incomplete = |why: String| {
             let path = self.part.path().display();
@@ -296,7 +302,8 @@ impl Pipeline {
         })
     }
 
-    /// Keeps what is written of a range of a shared file for the next transfer of it, which otherwise fetches all of the range.
+    /// Keeps what is written of a range of a shared file for the next transfer of it, which
+    /// otherwise fetches all of the range.
     pub(crate) fn keep_slice(&self) {
         // After a failed write, earlier ones may be lost too.
         if self.backlog.has_failed() || !self.backlog.is_empty() {
@@ -312,12 +319,14 @@ impl Pipeline {
         &self.part
     }
 
-    /// Returns the journal by which the next run identifies the file; `None` if the file cannot be resumed.
+    /// Returns the journal by which the next run identifies the file; `None` if the file cannot be
+    /// resumed.
     pub fn journal(&self) -> Option<Journal> {
         self.journal.as_ref().map(|journal| journal.lock().clone())
     }
 
-    /// Adds a source to the journal, which is written at the next checkpoint; does nothing without a journal.
+    /// Adds a source to the journal, which is written at the next checkpoint; does nothing without
+    /// a journal.
     pub fn add_source(&self, source: JournalSource) {
         if let Some(journal) = &self.journal {
             journal.lock().add_source(source);
@@ -325,7 +334,8 @@ impl Pipeline {
         }
     }
 
-    /// Records in the journal that the complete file does not have this checksum; does nothing without a journal.
+    /// Records in the journal that the complete file does not have this checksum; does nothing
+    /// without a journal.
     ///
     /// # Errors
     /// [`OutputError::Write`].

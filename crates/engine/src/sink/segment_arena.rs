@@ -1,7 +1,8 @@
 //! The memory of segments: chunks of huge pages that stay mapped between uses.
 //!
-//! A segment is cut from the first chunk that has space for it, which keeps the set of chunks in use small and stable.
-//! A chunk that was unused for a while is unmapped, which releases the memory of a past stall.
+//! A segment is cut from the first chunk that has space for it, which keeps the set of chunks in
+//! use small and stable. A chunk that was unused for a while is unmapped, which releases the memory
+//! of a past stall.
 
 use std::io;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ pub(super) struct SegmentArena {
 
 /// The size of a chunk, unless segments are larger or tiny: two huge pages.
 const CHUNK: Bytes = Bytes::mib(4);
-/// A chunk that was free for at least one such period is unmapped. Dirty throttling pauses a writer for at most 0.2 s
-/// (MAX_PAUSE, mm/page-writeback.c), so the fluctuations of a flow are shorter.
+/// A chunk that was free for at least one such period is unmapped. Dirty throttling pauses a writer
+/// for at most 0.2 s (MAX_PAUSE, mm/page-writeback.c), so the fluctuations of a flow are shorter.
 const PERIOD: Duration = Duration::from_secs(1);
 
 impl SegmentArena {
@@ -38,8 +39,8 @@ impl SegmentArena {
         Some(piece)
     }
 
-    /// Maps a chunk with space for a segment of this size, and cuts one from it; the caller must [add](Self::add) the
-    /// chunk.
+    /// Maps a chunk with space for a segment of this size, and cuts one from it; the caller must
+    /// [add](Self::add) the chunk.
     ///
     /// # Errors
     /// ENOMEM.

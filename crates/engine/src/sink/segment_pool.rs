@@ -1,7 +1,7 @@
 //! The application buffer of one transfer: segments of its share of the memory budget.
 //!
-//! Segments are the only back-pressure between socket and file: if no segment is free, no thread reads the socket, its
-//! buffer fills and the receive window closes.
+//! Segments are the only back-pressure between socket and file: if no segment is free, no thread
+//! reads the socket, its buffer fills and the receive window closes.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -43,7 +43,8 @@ const WORTH_WRITING: Bytes = Bytes::mib(1);
 const STEP: Duration = Duration::from_millis(5);
 
 impl SegmentPool {
-    /// Plans a pool for `streams` streams, with segments of the usual size or of `segment`; allocates no memory.
+    /// Plans a pool for `streams` streams, with segments of the usual size or of `segment`;
+    /// allocates no memory.
     pub fn new(budget: &MemoryBudget, segment: Option<Bytes>, streams: usize) -> Self {
         let freed = Arc::new(Condvar::new());
         let account = budget.open(segment, streams, Arc::clone(&freed));
@@ -52,7 +53,8 @@ impl SegmentPool {
         Self { budget: budget.clone(), account, freed, tuner, stalls, started }
     }
 
-    /// Cuts the share for `streams` streams: a stream without two segments would wait for the others.
+    /// Cuts the share for `streams` streams: a stream without two segments would wait for the
+    /// others.
     pub fn serve(&self, streams: usize) {
         if self.tuner.is_some() {
             self.budget.grow(self.account, WORTH_WRITING * 2 * streams as u64);
@@ -62,8 +64,8 @@ impl SegmentPool {
 
     /// Takes a segment for the part of `range` that lies in one segment's span of the file.
     ///
-    /// Waits up to `patience` for a free segment, and meanwhile grows the pool if the writers stall; `Ok(None)` without
-    /// one.
+    /// Waits up to `patience` for a free segment, and meanwhile grows the pool if the writers
+    /// stall; `Ok(None)` without one.
     ///
     /// # Errors
     /// ENOMEM if the kernel has no memory for the segment.

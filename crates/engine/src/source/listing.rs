@@ -63,8 +63,8 @@ pub(crate) enum MadeDirectory {
 
 /// Creates `directory` and its missing parents by `make`; returns whether it is new.
 ///
-/// Requests each directory at most twice: before its parents, and again once they exist, whether created by this client
-/// or by another.
+/// Requests each directory at most twice: before its parents, and again once they exist, whether
+/// created by this client or by another.
 ///
 /// # Errors
 /// The error of the first directory that is refused although its parent exists.
@@ -124,11 +124,12 @@ impl ListerOptions {
         retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 
-    /// Receives a complete listing, so that no connection idles during the transfer of its files. `read` receives the number of
-    /// bytes received so far.
+    /// Receives a complete listing, so that no connection idles during the transfer of its files.
+    /// `read` receives the number of bytes received so far.
     ///
     /// # Errors
-    /// That of `read`. The inner error is of the listing or of this host, or that the server has stalled.
+    /// That of `read`. The inner error is of the listing or of this host, or that the server has
+    /// stalled.
     pub(crate) fn receive<E>(
         &self,
         shown: &str,
@@ -166,8 +167,8 @@ pub(crate) struct OpenListing {
     pub(crate) entries: Entries,
 }
 
-/// The entries of a directory, read lazily without holding a connection; an error concerns one entry or all that
-/// follow.
+/// The entries of a directory, read lazily without holding a connection; an error concerns one
+/// entry or all that follow.
 pub(crate) type Entries = Box<dyn Iterator<Item = Result<RemoteEntry, Failure>> + Send>;
 
 /// An entry and its URL. The name is not checked.
@@ -195,7 +196,8 @@ pub(crate) fn child_url(directory: &Url, name: &[u8], is_directory: bool) -> Url
     url
 }
 
-/// Returns the part of a URL's path below that of a directory, which ends in a slash; empty for the directory itself.
+/// Returns the part of a URL's path below that of a directory, which ends in a slash; empty for the
+/// directory itself.
 ///
 /// Names are compared decoded: a server may write `/%7Eu/` as `/~u/`, and `%c3` as `%C3`.
 pub(crate) fn below<'u>(directory: &Url, url: &'u Url) -> Option<&'u str> {

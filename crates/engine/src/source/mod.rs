@@ -5,7 +5,8 @@
 //!  Source::worker   -> StreamWorker::work(stream): lease, request, receive into the stream's segments, lease, ..
 //! ```
 //!
-//! A worker owns its connection; a source owns what its workers share: the address, refusals, the identity of the file.
+//! A worker owns its connection; a source owns what its workers share: the address, refusals, the
+//! identity of the file.
 
 pub(crate) mod gridftp;
 pub mod http;
@@ -42,8 +43,8 @@ pub(crate) trait StreamPeer<D: Direction = Receiving>: Send + Sync {
     /// Creates the worker of one stream.
     fn worker(&self) -> Box<dyn StreamWorker<D> + '_>;
 
-    /// Returns whether one worker moves bytes over all of the peer's connections, as in GridFTP's MODE E. The number of
-    /// streams then is the number of connections.
+    /// Returns whether one worker moves bytes over all of the peer's connections, as in GridFTP's
+    /// MODE E. The number of streams then is the number of connections.
     fn multiplexes(&self) -> bool {
         false
     }
@@ -62,10 +63,12 @@ pub(crate) trait Source: StreamPeer {
     /// [`Failure`] after the user's number of retries.
     fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure>;
 
-    /// Fetches a small range of the described file over a separate connection, to compare it with existing bytes.
+    /// Fetches a small range of the described file over a separate connection, to compare it with
+    /// existing bytes.
     ///
     /// # Errors
-    /// [`Failure`]; with [`Cause::OtherFile`](longhaul_core::failure::Cause::OtherFile) if the file has changed.
+    /// [`Failure`]; with [`Cause::OtherFile`](longhaul_core::failure::Cause::OtherFile) if the file
+    /// has changed.
     fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, Failure>;
 
     /// Fetches the piece digests of the described file, if the source publishes them.
@@ -74,11 +77,12 @@ pub(crate) trait Source: StreamPeer {
     /// [`Failure`] if digests are announced but cannot be fetched or parsed.
     fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, Failure>;
 
-    /// Requests the digest of the described file by [`Published::digest_on_request`]; the source may read the whole
-    /// file for it.
+    /// Requests the digest of the described file by [`Published::digest_on_request`]; the source
+    /// may read the whole file for it.
     ///
     /// # Errors
-    /// [`Failure`]; with [`Cause::OtherFile`](longhaul_core::failure::Cause::OtherFile) if the file has changed.
+    /// [`Failure`]; with [`Cause::OtherFile`](longhaul_core::failure::Cause::OtherFile) if the file
+    /// has changed.
     fn digest(&self, _algorithm: Algorithm, _cancel: &Cancel) -> Result<Option<Checksum>, Failure> {
         Ok(None)
     }
@@ -100,31 +104,36 @@ pub(crate) trait StreamWorker<D: Direction = Receiving> {
     /// [`Failure`] with the kind, and whether to retry.
     fn work(&mut self, stream: &mut Stream<'_, D>) -> Result<(), Failure>;
 
-    /// Returns whether a broken connection discards earlier bytes, which then do not count as progress.
+    /// Returns whether a broken connection discards earlier bytes, which then do not count as
+    /// progress.
     fn restarts(&self) -> bool {
         false
     }
 
-    /// Makes the next request one for the whole file, of which the missing ranges are kept, if the server fails at ranges;
-    /// `is_last` tells that the stream otherwise gives up. Returns whether it did.
+    /// Makes the next request one for the whole file, of which the missing ranges are kept, if the
+    /// server fails at ranges; `is_last` tells that the stream otherwise gives up. Returns whether
+    /// it did.
     fn falls_back(&mut self, _is_last: bool) -> bool {
         false
     }
 
-    /// Ends the worker's part in the transfer: takes back bytes that are not proved to be of the described file.
+    /// Ends the worker's part in the transfer: takes back bytes that are not proved to be of the
+    /// described file.
     fn leave(&mut self, _stream: &mut Stream<'_, D>) {}
 }
 
 /// From this RTT on, a window or send buffer may limit a stream, so that several may pay.
 pub(crate) const LONG_RTT: Rtt = Rtt::new(Duration::from_millis(5));
 
-/// Returns whether several streams may pay on a path of this RTT: it is long, or an earlier transfer used several.
+/// Returns whether several streams may pay on a path of this RTT: it is long, or an earlier
+/// transfer used several.
 pub(crate) fn may_pay_several(rtt: Rtt, known: Option<&KnownPath>) -> bool {
     let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
     rtt >= LONG_RTT || known.is_some_and(several)
 }
 
-/// Returns the bytes that a stream can have in flight (W): its receive buffer, or the initial window.
+/// Returns the bytes that a stream can have in flight (W): its receive buffer, or the initial
+/// window.
 pub(crate) fn first_window(recv_buffer: Option<Bytes>, socket: &TcpStream) -> Bytes {
     /// The initial window if the kernel does not report it (`tcp_rmem[1]` / 2).
     const UNREPORTED: Bytes = Bytes::kib(64);
@@ -144,7 +153,8 @@ pub(crate) fn origin(url: &Url) -> (String, String, u16) {
 pub fn default_port(url: &Url) -> Option<u16> {
     /// The port of GridFTP (GFD.20).
     const GRIDFTP: u16 = 2811;
-    /// The port of FTP, over which TLS is requested (RFC 4217); the port of implicit TLS is not used.
+    /// The port of FTP, over which TLS is requested (RFC 4217); the port of implicit TLS is not
+    /// used.
     const FTPS: u16 = 21;
     url.port_or_known_default().or(match url.scheme() {
         "gsiftp" => Some(GRIDFTP),
@@ -191,11 +201,11 @@ pub(crate) struct Description {
 #[derive(Debug, Clone)]
 pub(crate) struct FileFacts {
     pub(crate) size: Option<Bytes>,
-    /// The identity shared by all answers with bytes of this file; `None` if ranges of several answers must not be
-    /// combined.
+    /// The identity shared by all answers with bytes of this file; `None` if ranges of several
+    /// answers must not be combined.
     pub(crate) identity: Option<Identity>,
-    /// The server's tag or date of the file, which shows a later run that the file is the same; also a weak tag, and of a
-    /// file of unknown size whose end is marked.
+    /// The server's tag or date of the file, which shows a later run that the file is the same;
+    /// also a weak tag, and of a file of unknown size whose end is marked.
     pub(crate) state: Option<String>,
     /// The modification time.
     pub(crate) modified: Option<SystemTime>,
@@ -254,8 +264,8 @@ impl Description {
         !self.ranges.whole && self.file.size.is_some() && self.file.identity.is_some()
     }
 
-    /// Returns whether the source states mirrors of the file, and a digest that proves their bytes (RFC 6249, section
-    /// 6).
+    /// Returns whether the source states mirrors of the file, and a digest that proves their bytes
+    /// (RFC 6249, section 6).
     pub(crate) fn names_proved_duplicates(&self) -> bool {
         !self.published.duplicates.is_empty() && self.published.digest.is_some()
     }

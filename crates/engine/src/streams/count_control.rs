@@ -25,8 +25,9 @@ use crate::transfer::{AptSettings, Direction, SharedSchedule, StreamCap, Streams
 
 /// The interval at which GridFTP-APT's chunk is checked for completion.
 const CHUNK_LOOK: Duration = Duration::from_millis(250);
-/// The minimum chunk of GridFTP-APT; a smaller one would measure only the round trips of its requests. The paper has no
-/// such bound; it applies below a goodput of 2.8 Mbit/s with the paper's Delta of 3 s.
+/// The minimum chunk of GridFTP-APT; a smaller one would measure only the round trips of its
+/// requests. The paper has no such bound; it applies below a goodput of 2.8 Mbit/s with the paper's
+/// Delta of 3 s.
 const SMALLEST_CHUNK: Bytes = Bytes::mib(1);
 
 /// The control of the number of a source's streams.
@@ -52,7 +53,8 @@ pub(crate) struct CountStart {
     pub(crate) rest: Bytes,
     /// What a tuner starts from.
     pub(crate) tuner: StreamTunerStart,
-    /// Whether one worker moves bytes over all connections, so that a change of their number restarts all.
+    /// Whether one worker moves bytes over all connections, so that a change of their number
+    /// restarts all.
     pub(crate) multiplexed: bool,
 }
 
@@ -74,8 +76,8 @@ impl CountStart {
     }
 }
 
-/// Chooses the control from the user's choice and the limits of the transfer. A tuner begins within the cap, and follows it
-/// when it rises.
+/// Chooses the control from the user's choice and the limits of the transfer. A tuner begins within
+/// the cap, and follows it when it rises.
 pub(crate) fn chosen(streams: Streams, cap: &StreamCap, start: &CountStart) -> CountControl {
     let CountStart { divisible, alone, first_window, rest, tuner: start, multiplexed } = *start;
     let StreamTunerStart { rtt, most, .. } = start;
@@ -83,7 +85,8 @@ pub(crate) fn chosen(streams: Streams, cap: &StreamCap, start: &CountStart) -> C
         Streams::Fixed(streams) if divisible => CountControl::Fixed(streams.max(1)),
         Streams::Auto if alone => CountControl::Fixed(1),
         Streams::Auto if divisible && rest > Bytes::ZERO => {
-            // In GridFTP's MODE E, a change restarts all connections; elsewhere it does not affect the others.
+            // In GridFTP's MODE E, a change restarts all connections; elsewhere it does not affect
+            // the others.
             let mut tuner: Box<dyn CountTuner> = if multiplexed {
                 Box::new(Doubling::new(&start))
             } else {

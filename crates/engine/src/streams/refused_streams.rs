@@ -1,5 +1,5 @@
-//! Streams that the server refuses, or does not answer, while it serves others: they end without a failure of the transfer, and the
-//! latest refusal bounds the number of streams.
+//! Streams that the server refuses, or does not answer, while it serves others: they end without a
+//! failure of the transfer, and the latest refusal bounds the number of streams.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -80,7 +80,8 @@ fn work<D: Direction>(
         if set.leaves_refused(stream.id(), &error, delivered > Bytes::ZERO) {
             return Ok(());
         }
-        // A stream or source that gets bytes shows that the server, or another one, does not fail at ranges.
+        // A stream or source that gets bytes shows that the server, or another one, does not fail
+        // at ranges.
         let is_alone = !set.serves_another(stream.id()) && !round.has_other_source(set.index);
         if is_alone && error.may_be_of_ranges() && worker.falls_back(!error.retry.is_permitted(backoff)) {
             tracing::info!("{error}: the whole file is requested instead of ranges");

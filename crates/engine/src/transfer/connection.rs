@@ -1,4 +1,5 @@
-//! One connection of a stream, in either direction: its events, and the measurement of its delivery.
+//! One connection of a stream, in either direction: its events, and the measurement of its
+//! delivery.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
@@ -13,7 +14,8 @@ use super::recv_buffer;
 use super::round::Round;
 use crate::delivery_meter::DeliveryMeter;
 
-/// The connection of a stream, reported and measured from [`connected`](Self::connected) until dropped.
+/// The connection of a stream, reported and measured from [`connected`](Self::connected) until
+/// dropped.
 pub(crate) struct StreamConnection<'a, D: Direction = Receiving> {
     /// The connection's number in events and samples.
     id: usize,

@@ -31,7 +31,8 @@ pub enum TransferError {
         /// The size of the file.
         size: Bytes,
     },
-    /// The server, the path to it or this host failed, the file is wrong, or the user interrupted the transfer.
+    /// The server, the path to it or this host failed, the file is wrong, or the user interrupted
+    /// the transfer.
     #[error(transparent)]
     Failed(#[from] Failure),
 }
@@ -44,7 +45,8 @@ impl TransferError {
         Failure::new(FailureKind::Internal, message).into()
     }
 
-    /// Creates the error of a file that is incomplete or not verified without another one, which is a bug in longhaul.
+    /// Creates the error of a file that is incomplete or not verified without another one, which is
+    /// a bug in longhaul.
     pub(crate) fn internal(why: &dyn std::fmt::Display) -> Self {
         Failure::new(FailureKind::Internal, format!("{why}; what was committed is kept")).into()
     }

@@ -18,7 +18,8 @@ const SEGMENT_WAIT: Duration = Duration::from_millis(100);
 /// by a crash.
 const SLOW_FLUSH: Duration = Duration::from_secs(1);
 
-/// A connection that receives, and passes its bytes to the writers. Dropping it flushes its segment.
+/// A connection that receives, and passes its bytes to the writers. Dropping it flushes its
+/// segment.
 pub(crate) type Intake<'a> = StreamConnection<'a>;
 
 /// The segment that a connection fills.

@@ -1,8 +1,8 @@
 //! One transfer, as a series of rounds.
 //!
-//! A [`Round`] is one attempt to move what is missing of a file: it owns the schedule of ranges and the running streams.
-//! By a [`Stream`], a worker leases ranges, and delivers ([`Receiving`]) or sends ([`Sending`]) their bytes.
-//! [`TransferProgress`] counts over all rounds.
+//! A [`Round`] is one attempt to move what is missing of a file: it owns the schedule of ranges and
+//! the running streams. By a [`Stream`], a worker leases ranges, and delivers ([`Receiving`]) or
+//! sends ([`Sending`]) their bytes. [`TransferProgress`] counts over all rounds.
 
 mod connection;
 mod direction;

@@ -35,7 +35,8 @@ pub(crate) struct TransferProgress<'a> {
 /// What is known of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum SourceLiveness {
-    /// The source is not shown to have the file, or its bytes differ from those that are there, which may be wrong.
+    /// The source is not shown to have the file, or its bytes differ from those that are there,
+    /// which may be wrong.
     #[default]
     Unproved,
     /// The source is shown to have the file.
@@ -192,12 +193,14 @@ impl<'a> TransferProgress<'a> {
         self.observer.on(self.start.elapsed(), event);
     }
 
-    /// Creates the schedule of a round; `is_begun` is whether no range is requested before its streams start.
+    /// Creates the schedule of a round; `is_begun` is whether no range is requested before its
+    /// streams start.
     pub(crate) fn schedule(&self, scheduler: RangeScheduler, is_begun: bool) -> Arc<SharedSchedule> {
         Arc::new(SharedSchedule::new(self.start, scheduler, self.limit.clone(), is_begun))
     }
 
-    /// Returns the first of `count` new numbers for streams or connections, unique within the transfer.
+    /// Returns the first of `count` new numbers for streams or connections, unique within the
+    /// transfer.
     pub(super) fn take_numbers(&self, count: usize) -> usize {
         self.next_number.fetch_add(count, Ordering::Relaxed)
     }
@@ -223,7 +226,8 @@ impl<'a> TransferProgress<'a> {
         self.sources[source].received.fetch_add(bytes.get(), Ordering::Relaxed);
     }
 
-    /// Waits as `--limit` requires after `bytes`, unless `stop` is raised; returns whether it bounds the rate.
+    /// Waits as `--limit` requires after `bytes`, unless `stop` is raised; returns whether it
+    /// bounds the rate.
     pub(crate) fn wait_for_limit(&self, bytes: Bytes, stop: &Cancel) -> bool {
         let Some(limit) = &self.limit else { return false };
         wait_for_limit(stop, limit.read(bytes), |waited| add(&self.waits.limit, waited));

@@ -23,8 +23,8 @@ pub(crate) struct Round<'a, D: Direction = Receiving> {
     pub(crate) inlet: D::Inlet<'a>,
 }
 
-/// What ends a round: a cancellation, a failure, or that nothing is left to move. The writers of received bytes share it,
-/// and outlive the round.
+/// What ends a round: a cancellation, a failure, or that nothing is left to move. The writers of
+/// received bytes share it, and outlive the round.
 pub(crate) struct RoundEnd {
     /// Raised when the user cancels, and on any permanent failure.
     pub(crate) stop: Cancel,
@@ -48,12 +48,14 @@ impl RoundEnd {
         self.stop.cancel();
     }
 
-    /// Records the error of a stream that gave up, which becomes the round's error if bytes are left.
+    /// Records the error of a stream that gave up, which becomes the round's error if bytes are
+    /// left.
     pub(crate) fn note_given_up(&self, error: TransferError) {
         self.given_up.lock().replace(error);
     }
 
-    /// Takes the error that ended the round before it was complete; `None` also after a cancellation.
+    /// Takes the error that ended the round before it was complete; `None` also after a
+    /// cancellation.
     pub(crate) fn take_error(&self, is_complete: bool) -> Option<TransferError> {
         let given_up = || self.given_up.lock().take().filter(|_| !is_complete && !self.stop.is_cancelled());
         self.failure.lock().take().or_else(given_up)

@@ -1,4 +1,5 @@
-//! A stream of a round, as used by its worker: leases ranges, and moves their bytes over a connection.
+//! A stream of a round, as used by its worker: leases ranges, and moves their bytes over a
+//! connection.
 
 mod leasing;
 mod receiving;

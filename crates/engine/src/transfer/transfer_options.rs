@@ -71,7 +71,8 @@ impl StreamCap {
         Self(Arc::new(AtomicUsize::new(streams)))
     }
 
-    /// Changes the cap; surplus connections are closed when they have received what they have requested.
+    /// Changes the cap; surplus connections are closed when they have received what they have
+    /// requested.
     pub fn set(&self, streams: usize) {
         self.0.store(streams, Ordering::Relaxed);
     }

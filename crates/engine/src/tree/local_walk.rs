@@ -16,7 +16,8 @@ use crate::sink::part_names::is_partial;
 /// An entry of a local directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalEntry {
-    /// A directory, before what it holds: its path below the root, which is empty for the root itself.
+    /// A directory, before what it holds: its path below the root, which is empty for the root
+    /// itself.
     Directory(PathBuf),
     /// A file.
     File(LocalFile),
@@ -39,8 +40,8 @@ pub struct LocalFile {
     pub owner: u32,
 }
 
-/// The walk of a local directory; a directory is returned before its entries. Symbolic links are not followed, except at the
-/// root.
+/// The walk of a local directory; a directory is returned before its entries. Symbolic links are
+/// not followed, except at the root.
 pub struct LocalWalk {
     root: PathBuf,
     cancel: Cancel,
@@ -96,7 +97,8 @@ impl LocalWalk {
     }
 }
 
-/// Returns whether a directory has the name of those in which the workers of a plan stage what they receive.
+/// Returns whether a directory has the name of those in which the workers of a plan stage what they
+/// receive.
 fn is_of_plan(entry: &DirEntry) -> bool {
     let id = entry.file_name().as_encoded_bytes().strip_prefix(b".longhaul-");
     id.is_some_and(|id| id.len() == 16 && id.iter().all(u8::is_ascii_hexdigit))

@@ -45,7 +45,8 @@ impl Engine {
     /// no request.
     ///
     /// # Errors
-    /// [`Failure`] if the directory cannot be created, or the URL or the client's settings are invalid.
+    /// [`Failure`] if the directory cannot be created, or the URL or the client's settings are
+    /// invalid.
     pub fn remote_tree(
         &self,
         url: &Url,
@@ -85,7 +86,8 @@ impl RemoteTree {
         RemoteWalk::new(Arc::clone(&self.lister), &self.url, Arc::clone(&self.target), cancel.clone())
     }
 
-    /// Requests size and time of the file that is at the tree's URL itself, to be fetched to `path`.
+    /// Requests size and time of the file that is at the tree's URL itself, to be fetched to
+    /// `path`.
     ///
     /// # Errors
     /// [`Failure`] after the user's number of retries.

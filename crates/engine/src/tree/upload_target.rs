@@ -60,7 +60,8 @@ impl UploadTarget {
         url
     }
 
-    /// Makes the directory at a path below this one, and those above it; an empty path is this one. Returns whether it is new.
+    /// Makes the directory at a path below this one, and those above it; an empty path is this one.
+    /// Returns whether it is new.
     ///
     /// # Errors
     /// [`Failure`] after the user's number of retries.

@@ -41,7 +41,8 @@ impl Engine {
     /// Opens the local directory `root` for upload into `url`. Sends no request.
     ///
     /// # Errors
-    /// [`Failure`] if the directory cannot be read, or the URL or the client's settings are invalid.
+    /// [`Failure`] if the directory cannot be read, or the URL or the client's settings are
+    /// invalid.
     pub fn upload_tree(
         &self,
         root: &Path,
@@ -68,7 +69,8 @@ impl UploadTree {
         }
     }
 
-    /// Returns whether the server already has a file of this size and time; see [`UploadTarget::is_unchanged`].
+    /// Returns whether the server already has a file of this size and time; see
+    /// [`UploadTarget::is_unchanged`].
     pub fn is_unchanged(&self, file: &UploadFile, cancel: &Cancel) -> bool {
         self.target.is_unchanged(file, cancel)
     }

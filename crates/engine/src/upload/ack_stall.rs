@@ -1,4 +1,5 @@
-//! The rule by which a server that receives has stalled: it acknowledges less than [`MIN_DELIVERY`] within the stall timeout.
+//! The rule by which a server that receives has stalled: it acknowledges less than [`MIN_DELIVERY`]
+//! within the stall timeout.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

@@ -42,7 +42,8 @@ pub(super) trait UploadProtocol<'a> {
     /// Requests what the server holds.
     fn held(&mut self, session: &mut Self::Session) -> Result<ServerPart, UploadError>;
 
-    /// Sends what the server lacks; returns whether the server has all then. If not, it is asked again what it holds.
+    /// Sends what the server lacks; returns whether the server has all then. If not, it is asked
+    /// again what it holds.
     fn send(&mut self, session: &mut Self::Session, held: &RangeSet) -> Result<bool, UploadError>;
 
     /// Closes a connection that the server may close during a long wait.
@@ -174,7 +175,8 @@ impl<'scope> Upload<'scope, '_> {
         }
     }
 
-    /// Sends wrong ranges again, and warns of them. Fails after too many rounds, or if ranges cannot be sent.
+    /// Sends wrong ranges again, and warns of them. Fails after too many rounds, or if ranges
+    /// cannot be sent.
     fn repair<P: UploadProtocol<'scope>>(
         &mut self,
         protocol: &mut P,
@@ -187,7 +189,8 @@ impl<'scope> Upload<'scope, '_> {
             return Err(UploadError::corrupted(at, wrong, self.repairs));
         }
         self.repairs += 1;
-        // If all pieces agree, one side hashed other bytes than it wrote or sent: both hash the file again.
+        // If all pieces agree, one side hashed other bytes than it wrote or sent: both hash the
+        // file again.
         if wrong.total() > Bytes::ZERO {
             let (ranges, server) = (wrong.clone(), at.to_string());
             context.progress.emit(&Event::Warning(Warning::WrongOnServer { ranges, server }));

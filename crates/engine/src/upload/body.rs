@@ -82,7 +82,8 @@ impl<'a> Pump<'a> {
             }
             if !all_sent && !ready.is_empty() {
                 let turn = self.turn(connection, supply);
-                // An answer received before the connection broke explains more than the kernel's error.
+                // An answer received before the connection broke explains more than the kernel's
+                // error.
                 if let Err(SendError::Socket(_)) = &turn
                     && connection.poll_answer().is_ok_and(|answer| answer == EarlyAnswer::Final)
                 {
@@ -127,7 +128,8 @@ impl<'a> Pump<'a> {
     }
 }
 
-/// Bytes that TLS has yet to encrypt. Each `send` passes bytes to TLS, as that of a [`Transport`](crate::connect::Transport) does.
+/// Bytes that TLS has yet to encrypt. Each `send` passes bytes to TLS, as that of a
+/// [`Transport`](crate::connect::Transport) does.
 #[derive(Default)]
 pub(super) struct ClearText(Vec<u8>);
 

@@ -47,10 +47,12 @@ impl<'a> UploadContext<'a> {
             .map_err(|error| self.source.unreadable(&error).into())
     }
 
-    /// Returns the pacing of each of several connections. [`Pace::Auto`] then paces none: they share the path by their windows.
+    /// Returns the pacing of each of several connections. [`Pace::Auto`] then paces none: they
+    /// share the path by their windows.
     ///
-    /// Each connection would take the queue of the others for the path's. At 1 Gbit/s, RTT 302 ms, a queue of 1 MB and stock hosts
-    /// (docs/pacing.md), separately paced connections take 1.1 times as long and lose as many packets.
+    /// Each connection would take the queue of the others for the path's. At 1 Gbit/s, RTT 302 ms,
+    /// a queue of 1 MB and stock hosts (docs/pacing.md), separately paced connections take 1.1
+    /// times as long and lose as many packets.
     pub(super) fn pace_of_several(&self) -> Pace {
         if self.request.transfer.pace == Pace::Auto { Pace::Off } else { self.request.transfer.pace }
     }

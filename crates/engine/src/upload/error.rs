@@ -14,8 +14,8 @@ use crate::source::gridftp::FtpError;
 use crate::source::http::{HttpError, UrlAndPeer, of_tls, send_error};
 use crate::transfer::error::TransferError;
 
-/// An error of an upload; a server that can resume keeps what it has received. Each variant is one that a caller treats in its
-/// own way; all others are [`Failed`](Self::Failed).
+/// An error of an upload; a server that can resume keeps what it has received. Each variant is one
+/// that a caller treats in its own way; all others are [`Failed`](Self::Failed).
 #[derive(Debug, Error)]
 pub enum UploadError {
     /// The connection to the server, or the response, failed.
@@ -55,14 +55,15 @@ impl UploadError {
         Failure::new(FailureKind::Temporary, message).into()
     }
 
-    /// Creates the error of a server that acknowledged less than [`MIN_DELIVERY`](crate::delivery_stall::MIN_DELIVERY) within
-    /// the timeout.
+    /// Creates the error of a server that acknowledged less than
+    /// [`MIN_DELIVERY`](crate::delivery_stall::MIN_DELIVERY) within the timeout.
     pub(super) fn stalled(at: &UrlAndPeer, waited: Duration) -> Self {
         let message = format!("{at} took nothing within {waited:?}: taken for dead; run again");
         Failure::new(FailureKind::Temporary, message).into()
     }
 
-    /// Creates the error of bytes on the server that differ from the source, even after they were sent again.
+    /// Creates the error of bytes on the server that differ from the source, even after they were
+    /// sent again.
     pub(super) fn corrupted(at: &UrlAndPeer, ranges: &RangeSet, rounds: u32) -> Self {
         let message = if ranges.total() == Bytes::ZERO {
             format!(
@@ -121,7 +122,8 @@ impl UploadError {
         self.class().2 == Cause::Interrupted
     }
 
-    /// Returns whether the attempt failed before a connection was established. If none was before either, the command ends without a retry.
+    /// Returns whether the attempt failed before a connection was established. If none was before
+    /// either, the command ends without a retry.
     pub(super) fn is_before_connection(&self) -> bool {
         self.class().2 == Cause::Unreachable
     }

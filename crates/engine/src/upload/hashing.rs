@@ -144,7 +144,8 @@ impl GrowingDigest {
     }
 }
 
-/// Adds the ranges that the senders do not add themselves, never ahead of the senders in the page cache.
+/// Adds the ranges that the senders do not add themselves, never ahead of the senders in the page
+/// cache.
 fn follow(
     source: &Arc<SourceFile>,
     reader: Reader,
@@ -213,7 +214,8 @@ pub(super) fn digests_of(
     Ok(digest.digests())
 }
 
-/// Adds a range that is read past the page cache, while the sender does not wait for the device: its ring is full then.
+/// Adds a range that is read past the page cache, while the sender does not wait for the device:
+/// its ring is full then.
 fn read_past_the_cache(
     source: &Arc<SourceFile>,
     alignment: u64,

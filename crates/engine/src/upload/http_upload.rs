@@ -23,7 +23,8 @@ use crate::digest::WantedDigests;
 use crate::source::http::HttpError;
 use crate::streams::CountControl;
 
-/// The timeout of requests whose answer an upload does not need: some servers never answer OPTIONS or HEAD, but accept PUT.
+/// The timeout of requests whose answer an upload does not need: some servers never answer OPTIONS
+/// or HEAD, but accept PUT.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An HTTP upload, over all attempts.
@@ -71,8 +72,8 @@ impl<'a> HttpUpload<'a> {
         } else {
             alone(session)
         };
-        // Some servers do not support pipelining; some close the connection on OPTIONS, and accept PUT. Another address may
-        // answer in place of a silent one.
+        // Some servers do not support pipelining; some close the connection on OPTIONS, and accept
+        // PUT. Another address may answer in place of a silent one.
         let answers = answers.or_else(|error| {
             let is_slow = matches!(error, UploadError::Http(HttpError::Timeout(..)))
                 && session.target.addresses.usable() < 2;
@@ -105,8 +106,8 @@ impl<'a> HttpUpload<'a> {
         Ok(UploadWay::Resumable(resource))
     }
 
-    /// Returns the ranges of the source whose digests differ from `pieces`, empty if all agree; and the source's BLAKE3
-    /// digest.
+    /// Returns the ranges of the source whose digests differ from `pieces`, empty if all agree; and
+    /// the source's BLAKE3 digest.
     fn difference(&mut self, pieces: &Pieces) -> Result<Difference, UploadError> {
         let at = self.session.at();
         // The server may close the connection while the source is read.
@@ -199,7 +200,8 @@ impl<'a> UploadProtocol<'a> for HttpUpload<'a> {
             return self.difference(&pieces).map(Completion::Differs);
         }
         if digest.is_none() {
-            // The completing request may have been sent while bytes waited in the socket; only a digest tells of changes to them.
+            // The completing request may have been sent while bytes waited in the socket; only a
+            // digest tells of changes to them.
             session.context.source.check()?;
         }
         Ok(Completion::Done(digest.cloned()))
@@ -263,8 +265,8 @@ fn send_whole(session: &mut UploadSession<'_>, max_ranges: &mut Option<usize>) -
 
 /// Compares the size of the file on the server.
 ///
-/// The server has reported success, and may permit nothing but PUT (an upload link of S3) or compress answers: without a size to compare, a
-/// warning is emitted.
+/// The server has reported success, and may permit nothing but PUT (an upload link of S3) or
+/// compress answers: without a size to compare, a warning is emitted.
 fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
     let size = session.context.progress.size;
     let step = UploadStep::new("to report the size of the file", Ask::Head);

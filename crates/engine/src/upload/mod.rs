@@ -18,8 +18,9 @@
 //!
 //! Requests separated by a comma are sent in one flight.
 //!
-//! The caller's thread sends the requests and the file, unless streams send its ranges. Further threads: one hashes, one monitors, one
-//! paces, an optional one takes samples; with O_DIRECT each ring has a reader and a hasher.
+//! The caller's thread sends the requests and the file, unless streams send its ranges. Further
+//! threads: one hashes, one monitors, one paces, an optional one takes samples; with O_DIRECT each
+//! ring has a reader and a hasher.
 
 mod ack_stall;
 mod answer;
@@ -73,7 +74,8 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
     put_open(request, &Arc::new(SourceFile::open(&request.path)?), observer, cancel)
 }
 
-/// Sends an open file, in its state of then, as [`put`] does; the path of the request is for messages.
+/// Sends an open file, in its state of then, as [`put`] does; the path of the request is for
+/// messages.
 ///
 /// # Errors
 /// See [`put`].

@@ -169,8 +169,8 @@ impl<'a> UploadProgress<'a> {
         body
     }
 
-    /// Records that the connection has taken `sent` bytes of the part (under TLS up to 256 KiB of them are not encrypted yet); waits as
-    /// `--limit` requires.
+    /// Records that the connection has taken `sent` bytes of the part (under TLS up to 256 KiB of
+    /// them are not encrypted yet); waits as `--limit` requires.
     pub(super) fn sent(&self, sent: Bytes) {
         let mut body = self.body.lock();
         let more = sent - body.sent;

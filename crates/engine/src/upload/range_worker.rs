@@ -77,8 +77,8 @@ impl StreamWorker<Sending> for RangeWorker<'_> {
             let used = RangeExchange::connect(self, stream).and_then(RangeExchange::run);
             match used {
                 Ok(Some(connection)) => {
-                    // Kept for the request that completes the upload. While other streams run, an idle connection may
-                    // occupy the only place of a server of few connections.
+                    // Kept for the request that completes the upload. While other streams run, an
+                    // idle connection may occupy the only place of a server of few connections.
                     if stream.is_complete() {
                         self.peer.client.keep(connection);
                     }
@@ -138,7 +138,8 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         Ok(Self { worker, stream, connection, pump, paced, unanswered, given: 0, answer_due: None })
     }
 
-    /// Sends ranges until nothing is left to lease; returns the idle connection, unless the server has closed it.
+    /// Sends ranges until nothing is left to lease; returns the idle connection, unless the server
+    /// has closed it.
     fn run(mut self) -> Result<Option<Connection>, Failure> {
         let sent = self.send_ranges();
         self.paced.pause();
@@ -228,7 +229,8 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
     }
 
-    /// Creates the error of an interrupted body. An answer received before explains more than the kernel's error.
+    /// Creates the error of an interrupted body. An answer received before explains more than the
+    /// kernel's error.
     fn explain(&mut self, error: SendError) -> Result<Turn, Failure> {
         if let SendError::Socket(_) = &error {
             self.read_answers()?;

@@ -44,7 +44,8 @@ const SEGMENT: Bytes = Bytes::new(1448);
 pub(super) struct RangeTarget<'a> {
     /// The file's URL, after redirects.
     pub(super) url: ResolvedUrl,
-    /// The query that names the upload to which ranges are added; `None` if they are stored in the file itself.
+    /// The query that names the upload to which ranges are added; `None` if they are stored in the
+    /// file itself.
     pub(super) query: Option<&'a str>,
     /// Whether ranges of an upload are hashed on receipt.
     pub(super) hash: bool,
@@ -112,8 +113,8 @@ impl StreamPeer<Sending> for RangePeer<'_> {
     }
 }
 
-/// Runs a round that sends the ranges that the server lacks to `peer`. `await_end` returns once its channel, which
-/// carries no messages, is disconnected: every stream has ended then.
+/// Runs a round that sends the ranges that the server lacks to `peer`. `await_end` returns once its
+/// channel, which carries no messages, is disconnected: every stream has ended then.
 ///
 /// # Errors
 /// [`UploadError::Streams`] if no stream is left.
@@ -157,8 +158,8 @@ pub(super) fn run_round(
     }
 }
 
-/// Chooses the number of streams to a server that accepts ranges over `most` connections at once; `None` if one request
-/// sends all that the server lacks.
+/// Chooses the number of streams to a server that accepts ranges over `most` connections at once;
+/// `None` if one request sends all that the server lacks.
 pub(super) fn control(
     session: &UploadSession<'_>,
     most: Option<usize>,

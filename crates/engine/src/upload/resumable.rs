@@ -77,7 +77,8 @@ pub(super) struct UploadResource {
 }
 
 impl UploadResource {
-    /// Names the upload of this state of `source` to `url`; `verify` is whether digests are compared.
+    /// Names the upload of this state of `source` to `url`; `verify` is whether digests are
+    /// compared.
     pub(super) fn new(source: &SourceFile, url: &Url, verify: bool) -> Self {
         let query = format!("upload={}", id(source, url, verify));
         Self { query, asked_to_complete: Cell::new(false) }
@@ -193,7 +194,8 @@ impl UploadResource {
     }
 
     /// Completes the upload, which gives the file its name if the digest is right; the server's
-    /// answer may have arrived `ahead`. If the digest is wrong, returns the digests of the server's pieces.
+    /// answer may have arrived `ahead`. If the digest is wrong, returns the digests of the server's
+    /// pieces.
     pub(super) fn complete(
         &self,
         session: &mut UploadSession<'_>,
@@ -238,7 +240,8 @@ fn require_at(
     session.require_success(step, answer)
 }
 
-/// Returns an error if the answer to the part from `offset` on does not show that the server has the whole file.
+/// Returns an error if the answer to the part from `offset` on does not show that the server has
+/// the whole file.
 fn require_whole(
     session: &UploadSession<'_>,
     offset: Bytes,

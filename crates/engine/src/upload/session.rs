@@ -39,8 +39,8 @@ pub(super) struct UploadSession<'a> {
     /// The redirects since the last request to the original URL.
     redirects: Redirects,
     pub(super) connection: UploadConnection,
-    /// Whether to request the server's consent before sending a part: it has refused one, or closed the
-    /// connection.
+    /// Whether to request the server's consent before sending a part: it has refused one, or closed
+    /// the connection.
     pub(super) asks_first: bool,
     /// Whether a connection was established.
     pub(super) has_connected: bool,
@@ -147,7 +147,8 @@ impl<'a> UploadSession<'a> {
             let answer = self.exchange_once(step, trailing.as_deref_mut());
             let answer = answer.inspect_err(|error| self.abandon(error))?;
             if answer.head.status() == 417 && step.ask.expects_continue() {
-                // RFC 9110, section 10.1.1. The body was not sent, so the next request has a connection of its own.
+                // RFC 9110, section 10.1.1. The body was not sent, so the next request has a
+                // connection of its own.
                 step.ask = step.ask.without_expectation();
                 continue;
             }
@@ -166,8 +167,8 @@ impl<'a> UploadSession<'a> {
     /// Sends two requests without a body in one flight. Returns the answer to the first as
     /// [`exchange`](Self::exchange) does, and the answer to the second if it has arrived.
     ///
-    /// If the first answer does not show that the server accepts parts, it may not support pipelining, and the second answer
-    /// is awaited for [`BEHIND`] only.
+    /// If the first answer does not show that the server accepts parts, it may not support
+    /// pipelining, and the second answer is awaited for [`BEHIND`] only.
     pub(super) fn exchange_both(
         &mut self,
         first: UploadStep<'_>,
@@ -273,7 +274,8 @@ impl<'a> UploadSession<'a> {
         self.trailing_answer_within(None)
     }
 
-    /// Reads the answer to the trailing request; `None` if none was sent, or if it does not arrive in time.
+    /// Reads the answer to the trailing request; `None` if none was sent, or if it does not arrive
+    /// in time.
     fn trailing_answer_within(
         &mut self,
         limit: Option<Duration>,
@@ -296,7 +298,8 @@ impl<'a> UploadSession<'a> {
     }
 
     fn ensure_connected(&mut self) -> Result<(), UploadError> {
-        // Bytes that no request has asked for would be taken for the next answer: some servers send a body to HEAD.
+        // Bytes that no request has asked for would be taken for the next answer: some servers send
+        // a body to HEAD.
         let is_usable = |connection: &mut Connection| {
             connection.reusable() && (connection.unanswered() > 0 || connection.is_silent())
         };
@@ -330,8 +333,9 @@ impl<'a> UploadSession<'a> {
         Ok(())
     }
 
-    /// Closes the connection after an error; one without any answer makes the next connection prefer another address. An
-    /// address that has answered in this session is kept: it may have the beginning of the upload.
+    /// Closes the connection after an error; one without any answer makes the next connection
+    /// prefer another address. An address that has answered in this session is kept: it may have
+    /// the beginning of the upload.
     fn abandon(&mut self, error: &UploadError) {
         self.close();
         if let UploadError::Http(error) = error {

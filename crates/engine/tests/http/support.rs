@@ -86,7 +86,8 @@ impl Script {
         Self { address, requests, connections }
     }
 
-    /// Answers every request of a connection, until the client closes it, with what `answer` makes of the request.
+    /// Answers every request of a connection, until the client closes it, with what `answer` makes
+    /// of the request.
     pub(crate) fn replying<A: AsRef<[u8]>>(answer: impl Fn(&str) -> A + Send + Sync + 'static) -> Self {
         Self::new(move |_, peer| {
             loop {

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 use crate::support::{Script, by_authority, client, open, open_error, quick, read_all};
 
-/// Creates a server's TLS settings, and the file of its certificate, made as `openssl req -x509` does: a CA certificate.
+/// Creates a server's TLS settings, and the file of its certificate, made as `openssl req -x509`
+/// does: a CA certificate.
 pub(crate) fn server_config(dir: &TempDir) -> (Arc<ServerConfig>, PathBuf) {
     let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -36,7 +37,8 @@ pub(crate) fn trusting(ca: &Path) -> Client {
     Client::new(ClientConfig { tls: by_authority(ca), ..quick() }).unwrap()
 }
 
-/// A TLS server that answers every request with `answer` and closes, with or without TLS's closing message.
+/// A TLS server that answers every request with `answer` and closes, with or without TLS's closing
+/// message.
 fn server(config: &Arc<ServerConfig>, answer: &'static str, close_notify: bool) -> Script {
     Script::encrypted(Arc::clone(config), move |session, peer| {
         let mut stream = Stream::new(session, &mut peer.stream);

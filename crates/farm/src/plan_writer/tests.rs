@@ -107,7 +107,8 @@ fn huge_file_is_cut_into_ranges_and_a_unit_that_joins_them() {
     for file in [
         file(1),
         huge.clone(),
-        // No state of the source is known; several mirrors; not more than two units; complete already; an absurd size.
+        // No state of the source is known; several mirrors; not more than two units; complete
+        // already; an absurd size.
         PlannedFile { path: "a".into(), modified: None, ..huge.clone() },
         PlannedFile {
             path: "b".into(),

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use crate::error::FarmError;
 use crate::unit::UnitId;
 
-/// The highest epoch of a claim or a log line that is heeded: far above what failures and losses of one unit reach.
+/// The highest epoch of a claim or a log line that is heeded: far above what failures and losses of
+/// one unit reach.
 pub(crate) const MAX_EPOCH: u64 = 1_000_000;
 
 /// The claims of a plan, as one worker makes them.
@@ -33,7 +34,8 @@ impl Claims {
         self.directory.join(format!("{unit}.{epoch}"))
     }
 
-    /// Returns the highest epoch of each claimed unit. Names that this program does not make are ignored.
+    /// Returns the highest epoch of each claimed unit. Names that this program does not make are
+    /// ignored.
     pub(crate) fn all(&self) -> Result<HashMap<UnitId, u64>, FarmError> {
         let mut all: HashMap<UnitId, u64> = HashMap::new();
         let failed = |source| FarmError::Io { operation: "list", path: self.directory.clone(), source };
@@ -69,7 +71,8 @@ impl Claims {
         match fs::read_link(&path) {
             Ok(worker) => Ok(Some(worker.to_string_lossy().into_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // Not a link: a copy of the plan. A worker without a name is one that is never seen, and expires.
+            // Not a link: a copy of the plan. A worker without a name is one that is never seen,
+            // and expires.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Some(String::new())),
             Err(source) => Err(FarmError::Io { operation: "read the claim", path, source }),
         }
@@ -86,7 +89,8 @@ impl Claims {
         }
     }
 
-    /// Removes a claim and those that it has replaced, the highest one last: a lower one alone would look expired.
+    /// Removes a claim and those that it has replaced, the highest one last: a lower one alone
+    /// would look expired.
     pub(crate) fn remove_up_to(&self, unit: UnitId, epoch: u64) -> Result<(), FarmError> {
         (1..=epoch).try_for_each(|epoch| self.remove(unit, epoch))
     }

@@ -16,7 +16,8 @@ use crate::lenient;
 use crate::store::WorkerProgress;
 use crate::unit::UnitId;
 
-/// The largest heartbeat: a worker executes few units at once, and announces some hundred hosts at most.
+/// The largest heartbeat: a worker executes few units at once, and announces some hundred hosts at
+/// most.
 const MAX_HEARTBEAT: Bytes = Bytes::kib(64);
 /// The longest part of a host's name that a worker's has.
 const MAX_HOST: usize = 40;
@@ -37,7 +38,8 @@ pub(crate) struct Heartbeat {
     pub(crate) units: Vec<UnitId>,
     #[serde(default)]
     pub(crate) progress: WorkerProgress,
-    /// What it uses of each host; `None` in one of another version, which may use any part of a limit.
+    /// What it uses of each host; `None` in one of another version, which may use any part of a
+    /// limit.
     #[serde(default, deserialize_with = "lenient::if_readable")]
     pub(crate) uses: Option<Vec<HostUse>>,
 }
@@ -48,7 +50,8 @@ pub(crate) struct Process {
     /// The boot of the kernel and the PID namespace, which `id` belongs to; empty if unknown.
     machine: String,
     pub(crate) id: u32,
-    /// The time of its start, in ticks since boot: distinguishes it from a later process of the same number.
+    /// The time of its start, in ticks since boot: distinguishes it from a later process of the
+    /// same number.
     started: u64,
 }
 
@@ -80,7 +83,8 @@ impl Process {
     }
 }
 
-/// Reads the start time of a process (proc(5), stat, field 22), 0 for a zombie; the second field may hold spaces.
+/// Reads the start time of a process (proc(5), stat, field 22), 0 for a zombie; the second field
+/// may hold spaces.
 fn start_of(id: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -94,7 +98,8 @@ fn is_plain(c: &char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '.')
 }
 
-/// Returns whether a text, which a file of the state may hold, can be the name of a worker: it becomes a part of paths.
+/// Returns whether a text, which a file of the state may hold, can be the name of a worker: it
+/// becomes a part of paths.
 pub(crate) fn is_worker_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| is_plain(&c)) && !text.contains("..")
 }

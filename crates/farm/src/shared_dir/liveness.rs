@@ -29,8 +29,8 @@ impl Liveness {
         Self { directory, polled: None, workers: HashMap::new() }
     }
 
-    /// Observes all workers, at most once in an interval: several polls within one show no silence. Neither does the time in
-    /// which this process was stopped, as it counts as one interval.
+    /// Observes all workers, at most once in an interval: several polls within one show no silence.
+    /// Neither does the time in which this process was stopped, as it counts as one interval.
     pub(crate) fn poll(&mut self, interval: Duration) -> Result<(), FarmError> {
         // A timer that is a little early does not lose a poll.
         if self.polled.is_some_and(|polled| polled.elapsed() < interval / 10 * 9) {

@@ -1,4 +1,5 @@
-//! Claims in the plan's directory, on a file system that all workers see; see the crate's documentation for the invariants.
+//! Claims in the plan's directory, on a file system that all workers see; see the crate's
+//! documentation for the invariants.
 
 mod claims;
 pub(crate) mod heartbeat;
@@ -29,8 +30,8 @@ pub(crate) const CLAIMS: &str = "claims";
 pub(crate) const WORKERS: &str = "workers";
 pub(crate) const LOG: &str = "log";
 
-/// The polls in which a worker must have been silent until it is expired. They are spread over the lease, and the first one
-/// may follow its last sign of life at once.
+/// The polls in which a worker must have been silent until it is expired. They are spread over the
+/// lease, and the first one may follow its last sign of life at once.
 pub(crate) const SILENT_POLLS: u32 = 6;
 
 /// Makes the directories of a plan's state.
@@ -88,7 +89,8 @@ impl SharedDirStore {
             claims: Claims::new(claims, state.heartbeat.worker(), units),
             state: Mutex::new(state),
         };
-        // Before the first claim: a claim of a worker without heartbeat is that of one that never lived.
+        // Before the first claim: a claim of a worker without heartbeat is that of one that never
+        // lived.
         store.beat(WorkerProgress::default())?;
         Ok(store)
     }
@@ -142,7 +144,8 @@ impl SharedDirStore {
                 continue;
             }
             let Some(holder) = self.claims.holder(*unit, *epoch)? else { continue };
-            // A claim of this worker that is not among its units is one whose creation has seemed to fail.
+            // A claim of this worker that is not among its units is one whose creation has seemed
+            // to fail.
             if holder != self.claims.worker() && !state.liveness.is_expired(&holder) {
                 continue;
             }
@@ -155,7 +158,8 @@ impl SharedDirStore {
         Ok(None)
     }
 
-    /// Creates a claim; returns it unless another worker was faster, or has ended the unit meanwhile.
+    /// Creates a claim; returns it unless another worker was faster, or has ended the unit
+    /// meanwhile.
     fn try_claim(
         &self,
         state: &mut WorkerState,
@@ -174,8 +178,8 @@ impl SharedDirStore {
         Ok(Some(Claim { unit, epoch, left_by: state.log.released_by(unit) }))
     }
 
-    /// Returns whether other workers execute what this one may have to complete: ranges of a file that is not joined. The last of
-    /// them may have ended since the search for a free unit.
+    /// Returns whether other workers execute what this one may have to complete: ranges of a file
+    /// that is not joined. The last of them may have ended since the search for a free unit.
     fn awaits_ranges(
         &self,
         state: &mut WorkerState,
@@ -199,7 +203,8 @@ impl SharedDirStore {
         Ok(false)
     }
 
-    /// Returns whether this worker still holds a claim; `claimed` has the highest epoch of each claimed unit.
+    /// Returns whether this worker still holds a claim; `claimed` has the highest epoch of each
+    /// claimed unit.
     fn holds(&self, unit: UnitId, epoch: u64, claimed: &HashMap<UnitId, u64>) -> Result<bool, FarmError> {
         Ok(claimed.get(&unit) == Some(&epoch)
             && self.claims.holder(unit, epoch)?.as_deref() == Some(self.claims.worker()))
@@ -228,7 +233,8 @@ impl ClaimStore for SharedDirStore {
         if let Some(claim) = self.claim_expired(&mut state, &claimed)? {
             return Ok(NextUnit::Claimed(claim));
         }
-        // One of this worker that is not claimed waits for a file system, and can be executed when that answers.
+        // One of this worker that is not claimed waits for a file system, and can be executed when
+        // that answers.
         let is_left = claimed.keys().chain(state.mine.keys()).any(|unit| state.is_open(*unit))
             || state.holds_range()
             || self.awaits_ranges(&mut state, &claimed)?;
@@ -344,7 +350,8 @@ impl ClaimStore for SharedDirStore {
     }
 }
 
-/// Forgives the failures of all units that are not done, so that workers try them again; returns their number.
+/// Forgives the failures of all units that are not done, so that workers try them again; returns
+/// their number.
 ///
 /// # Errors
 /// The state cannot be read or written.

@@ -292,7 +292,8 @@ fn worker_of_an_older_plan_of_the_name_ends() {
     assert_eq!(SharedDirStore::join(&new).unwrap().tally().unwrap().done, 0);
 }
 
-/// Claims and ends the last units of a plan by four workers at once; returns the times of claims, sorted.
+/// Claims and ends the last units of a plan by four workers at once; returns the times of claims,
+/// sorted.
 fn claim_times(units: u32, open: u32) -> Vec<Duration> {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan_of(dir.path(), units, Duration::from_secs(60));

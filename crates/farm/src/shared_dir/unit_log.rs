@@ -1,7 +1,8 @@
-//! What became of units: each worker appends lines to a log of its own; every process reads those of all.
+//! What became of units: each worker appends lines to a log of its own; every process reads those
+//! of all.
 //!
-//! All that is read only grows, so that the order of lines in different logs has no meaning: a unit that is done remains
-//! so; failures are counted, and a retry names how many of them are forgiven.
+//! All that is read only grows, so that the order of lines in different logs has no meaning: a unit
+//! that is done remains so; failures are counted, and a retry names how many of them are forgiven.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -150,8 +151,8 @@ impl UnitLog {
         }
     }
 
-    /// Reads what was appended since the last call. Files are opened anew, because NFS shows what others have written
-    /// only to a file that is opened later.
+    /// Reads what was appended since the last call. Files are opened anew, because NFS shows what
+    /// others have written only to a file that is opened later.
     pub(crate) fn refresh(&mut self) -> Result<(), FarmError> {
         let entries = fs::read_dir(&self.directory).map_err(FarmError::io("list", &self.directory))?;
         for entry in entries {
@@ -325,7 +326,8 @@ mod tests {
         assert!(log.is_done(UnitId(4)));
         assert_eq!((log.failures(UnitId(1)), log.released_by(UnitId(2)).as_deref()), (0, Some("one")));
         assert_eq!(log.tally().failed, 0);
-        // A name that leaves the staging directory is none; an epoch that is not made by this program says nothing.
+        // A name that leaves the staging directory is none; an epoch that is not made by this
+        // program says nothing.
         one.append(UnitId(5), 7, LogEntry::Released { worker: "../x".into() }).unwrap();
         one.append(UnitId(6), u64::MAX, failed("stray")).unwrap();
         // A report of another version is left out, and the unit is done.

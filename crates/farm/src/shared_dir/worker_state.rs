@@ -1,5 +1,5 @@
-//! Which units a worker may execute: those that are not done, neither given up nor failed in this worker, and whose ranges
-//! are done if they join them.
+//! Which units a worker may execute: those that are not done, neither given up nor failed in this
+//! worker, and whose ranges are done if they join them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -10,17 +10,19 @@ use super::unit_log::{LogWriter, UnitLog};
 use crate::attempts::is_given_up;
 use crate::unit::UnitId;
 
-/// What a worker has of a plan: its heartbeat, the logs, and the units that it has begun or failed at.
+/// What a worker has of a plan: its heartbeat, the logs, and the units that it has begun or failed
+/// at.
 #[derive(Debug)]
 pub(super) struct WorkerState {
     pub(super) heartbeat: Heartbeat,
     pub(super) log: UnitLog,
     pub(super) writer: LogWriter,
     pub(super) liveness: Liveness,
-    /// The units under way in this worker, with their epochs. A lost one stays until its files have ended, so that it is not
-    /// begun a second time meanwhile.
+    /// The units under way in this worker, with their epochs. A lost one stays until its files have
+    /// ended, so that it is not begun a second time meanwhile.
     pub(super) mine: BTreeMap<UnitId, u64>,
-    /// The units that this worker has failed at, with how many of their failures were forgiven at that time.
+    /// The units that this worker has failed at, with how many of their failures were forgiven at
+    /// that time.
     pub(super) failed_here: HashMap<UnitId, u32>,
     /// The unit at which the search begins.
     pub(super) cursor: u32,

@@ -55,7 +55,8 @@ impl WorkRun<'_> {
         ranked.map(|(limit, share)| (held(limit), outcome.time.mul_f64(share))).collect()
     }
 
-    /// Returns the failure of a file. One of this host's disk or memory makes the worker claim nothing more.
+    /// Returns the failure of a file. One of this host's disk or memory makes the worker claim
+    /// nothing more.
     fn noted(&self, error: &TransferError, task: &FileTask) -> FileEnd {
         let is_range = matches!(task.part(), Some(FilePart::Range { .. }));
         // It has another state, proves none, or cannot be read.

@@ -18,8 +18,8 @@ use crate::files::{self, Comparison};
 use crate::target_directory::Target;
 use crate::worker::{FileEnd, FileTask};
 
-/// The status of a name to which another upload is under way: `longhaul serve` keeps that of a killed worker until its disk has
-/// taken what was received.
+/// The status of a name to which another upload is under way: `longhaul serve` keeps that of a
+/// killed worker until its disk has taken what was received.
 const LOCKED: u16 = 423;
 /// The time for which another upload to a name may be under way before the file fails.
 const MAX_LOCKED: Duration = Duration::from_secs(60);
@@ -27,7 +27,8 @@ const MAX_LOCKED: Duration = Duration::from_secs(60);
 const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl WorkRun<'_> {
-    /// Returns the size of a file that is there already, with the planned size and time, and the checksum if there is one.
+    /// Returns the size of a file that is there already, with the planned size and time, and the
+    /// checksum if there is one.
     pub(super) fn find_complete(&self, task: &FileTask, target: &Target) -> Option<Bytes> {
         let (file, path) = (task.file(), target.path_of(task.file()));
         let step = task.steps().begin(&path);
@@ -52,7 +53,8 @@ impl WorkRun<'_> {
         let (file, cancel) = (task.file(), task.cancel());
         let admission = self.worker.admit(&self.worker.host().to_ascii_lowercase(), 1, cancel);
         self.execute_job(task, tag, &admission, |observer| {
-            // Each further file of a unit that was lost to a file system that hangs would wait for it, too.
+            // Each further file of a unit that was lost to a file system that hangs would wait for
+            // it, too.
             if cancel.is_cancelled() {
                 return Err(Failure::new(FailureKind::Interrupted, "interrupted").into());
             }

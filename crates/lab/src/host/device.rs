@@ -19,7 +19,8 @@ use super::HostSide;
 
 /// The device name, equal on both hosts.
 pub(super) const DEVICE: &str = "longhaul0";
-/// Packets that the kernel queues for the link's reader: more than a window, so that only the model drops.
+/// Packets that the kernel queues for the link's reader: more than a window, so that only the model
+/// drops.
 const DEVICE_QUEUE: u32 = 100_000;
 
 const VETH_INFO_PEER: u16 = 1;
@@ -76,8 +77,8 @@ impl Device {
         open().map_err(LabError::host(format!("find the lab's device {name}")))
     }
 
-    /// Assigns an address to the host's device for each of the `pairs` of hosts, and brings it and `lo` up; also returns
-    /// whether IPv6 is available.
+    /// Assigns an address to the host's device for each of the `pairs` of hosts, and brings it and
+    /// `lo` up; also returns whether IPv6 is available.
     pub(super) fn configure(
         side: HostSide,
         pairs: u16,

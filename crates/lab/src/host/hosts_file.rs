@@ -1,4 +1,5 @@
-//! `/etc/hosts` of the emulated hosts: the machine's file, the machine's own name, and the names `client` and `server`.
+//! `/etc/hosts` of the emulated hosts: the machine's file, the machine's own name, and the names
+//! `client` and `server`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,7 +13,8 @@ const HOSTS: &str = "/etc/hosts";
 
 /// Mounts a file with both hosts' names over `/etc/hosts` in the calling thread's mount namespace.
 ///
-/// Best effort: the names are missing if the machine has no such file or its temporary directory is full.
+/// Best effort: the names are missing if the machine has no such file or its temporary directory is
+/// full.
 pub(super) fn mount(pairs: u16) {
     if let Err(error) = try_mount(pairs) {
         tracing::debug!("the lab's hosts have no names: {HOSTS}: {error}");
@@ -29,9 +31,11 @@ fn try_mount(pairs: u16) -> io::Result<()> {
     Ok(rustix::mount::mount_bind(file.path(), Path::new(HOSTS))?)
 }
 
-/// Puts the hosts' names first: the first line with a name wins. Pairs of hosts are `client1` and `server1`, `client2` and so on.
+/// Puts the hosts' names first: the first line with a name wins. Pairs of hosts are `client1` and
+/// `server1`, `client2` and so on.
 ///
-/// Adds the machine's own name if it is missing: servers such as Globus resolve it, and the namespace has no name service.
+/// Adds the machine's own name if it is missing: servers such as Globus resolve it, and the
+/// namespace has no name service.
 fn with_names(machine: &str, own: &str, pairs: u16) -> String {
     let mut text = String::new();
     for (name, side) in [("client", HostSide::Client), ("server", HostSide::Server)] {

@@ -211,8 +211,9 @@ impl HostsInner {
     }
 }
 
-/// Applies a host's settings and creates its device, a TUN or on a `plain` path a veth pair with one end in the namespace
-/// `peer`; returns the open setting of its congestion control, and the TUN.
+/// Applies a host's settings and creates its device, a TUN or on a `plain` path a veth pair with
+/// one end in the namespace `peer`; returns the open setting of its congestion control, and the
+/// TUN.
 fn prepare(
     spec: &PathSpec,
     side: HostSide,
@@ -258,8 +259,8 @@ impl Host {
 
     /// Runs `job` on a thread inside the host and returns its result.
     ///
-    /// A socket opened by the job belongs to the host, on any thread. One thread serves both hosts: a job should be
-    /// short, and cannot start threads.
+    /// A socket opened by the job belongs to the host, on any thread. One thread serves both hosts:
+    /// a job should be short, and cannot start threads.
     ///
     /// # Errors
     /// Fails if this or an earlier job panicked.
@@ -275,7 +276,8 @@ impl Host {
         self.lab.files[self.side as usize].listens_on(port)
     }
 
-    /// Creates a command with both hosts' addresses in its environment: LAB_CLIENT, LAB_SERVER, LAB_CLIENT6, LAB_SERVER6.
+    /// Creates a command with both hosts' addresses in its environment: LAB_CLIENT, LAB_SERVER,
+    /// LAB_CLIENT6, LAB_SERVER6.
     ///
     /// LAB_NEAR and LAB_FAR are the same addresses, for scenarios of earlier versions.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
@@ -294,7 +296,8 @@ impl Host {
         command
     }
 
-    /// Creates a shell command without input, in its own process group: out of reach of the terminal's Ctrl-C.
+    /// Creates a shell command without input, in its own process group: out of reach of the
+    /// terminal's Ctrl-C.
     pub(crate) fn shell(&self, command: &str) -> Command {
         let mut shell = self.command("sh");
         shell.args(["-c", command]).stdin(Stdio::null()).process_group(0);

@@ -73,7 +73,8 @@ impl NetworkFile {
     }
 }
 
-/// Returns the port of a listening socket's line: "0: ADDRESS:PORT ADDRESS:PORT STATE ...", in hexadecimal.
+/// Returns the port of a listening socket's line: "0: ADDRESS:PORT ADDRESS:PORT STATE ...", in
+/// hexadecimal.
 fn listening_port(line: &str) -> Option<u16> {
     const LISTEN: &str = "0A";
     let mut fields = line.split_ascii_whitespace().skip(1);

@@ -29,7 +29,8 @@ pub(crate) struct FinishedCommand {
     pub(crate) timed_out: bool,
 }
 
-/// A command that runs on a host of a lab, which it keeps alive, or on this machine; killed on drop.
+/// A command that runs on a host of a lab, which it keeps alive, or on this machine; killed on
+/// drop.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -78,7 +79,8 @@ impl Process {
         }
     }
 
-    /// Waits for at most `limit`, or until a signal arrives; `None` if the process is still running.
+    /// Waits for at most `limit`, or until a signal arrives; `None` if the process is still
+    /// running.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -89,12 +91,14 @@ impl Process {
         self.wait().map(Some)
     }
 
-    /// Waits for the process, which leads a process group; ends the group `timeout` after the start of `clock`.
+    /// Waits for the process, which leads a process group; ends the group `timeout` after the start
+    /// of `clock`.
     ///
     /// Calls `tick` a few times per second with the elapsed time.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); with [`LabError::Interrupted`], after the end of the group, if `tick` breaks.
+    /// As [`wait`](Self::wait); with [`LabError::Interrupted`], after the end of the group, if
+    /// `tick` breaks.
     pub(crate) fn watch(
         mut self,
         clock: Clock,
@@ -142,11 +146,12 @@ impl Process {
         sent.map_err(|errno| self.failed("terminate the group of", errno.into()))
     }
 
-    /// Ends the process group that the process leads: SIGTERM, then SIGKILL to the rest of it after the end of the
-    /// process or one second.
+    /// Ends the process group that the process leads: SIGTERM, then SIGKILL to the rest of it after
+    /// the end of the process or one second.
     pub(crate) fn end_group(&mut self) -> Result<Finished, LabError> {
         if self.finished.is_none() {
-            // Each step runs even if an earlier one fails. The process is reaped last: until then its number is the group's.
+            // Each step runs even if an earlier one fails. The process is reaped last: until then
+            // its number is the group's.
             let _ = self.terminate_group();
             let _ = ends_within(self.pid, KILL_DELAY);
             let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
@@ -159,7 +164,8 @@ impl Process {
     }
 }
 
-/// Returns whether a child ends within `limit`; returns false early on a signal, which the caller must handle.
+/// Returns whether a child ends within `limit`; returns false early on a signal, which the caller
+/// must handle.
 fn ends_within(child: Pid, limit: Duration) -> io::Result<bool> {
     let handle = rustix::process::pidfd_open(child, PidfdFlags::empty())?;
     let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;

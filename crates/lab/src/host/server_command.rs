@@ -48,7 +48,8 @@ impl ServerCommand {
     /// Calls `tick` a few times per second with the elapsed time.
     ///
     /// # Errors
-    /// Fails if the command ends or the time runs out; with [`LabError::Interrupted`] if `tick` breaks.
+    /// Fails if the command ends or the time runs out; with [`LabError::Interrupted`] if `tick`
+    /// breaks.
     pub fn wait_until_listening(
         &mut self,
         port: u16,

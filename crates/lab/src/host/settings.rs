@@ -1,4 +1,5 @@
-//! Kernel settings of the emulated hosts. Each is set explicitly: a new namespace inherits some of the machine's.
+//! Kernel settings of the emulated hosts. Each is set explicitly: a new namespace inherits some of
+//! the machine's.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -21,7 +22,8 @@ fn path(name: &str) -> String {
     format!("/proc/sys/{}", name.replace('.', "/"))
 }
 
-/// Applies the settings of one host before its devices exist; the calling thread is in the host's network namespace.
+/// Applies the settings of one host before its devices exist; the calling thread is in the host's
+/// network namespace.
 ///
 /// Returns the open congestion control setting for [`set_congestion`].
 pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
@@ -49,8 +51,8 @@ pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
 
 /// Sets the default congestion control of each host; must run outside the hosts.
 ///
-/// A namespace may use only the machine's allowed algorithms. A missing one is allowed temporarily by a helper process
-/// that restores the list even if this process is killed.
+/// A namespace may use only the machine's allowed algorithms. A missing one is allowed temporarily
+/// by a helper process that restores the list even if this process is killed.
 pub(super) fn set_congestion(name: &str, hosts: &mut [(HostSide, File)]) -> Result<(), LabError> {
     let mut refused = Ok(());
     for (_, setting) in hosts.iter_mut() {

@@ -24,7 +24,8 @@ pub(super) struct Namespaces {
     pub(super) processes: PidNamespace,
 }
 
-/// A thread in a lab's mount and PID namespaces, which enters a host's network namespace for each job.
+/// A thread in a lab's mount and PID namespaces, which enters a host's network namespace for each
+/// job.
 #[derive(Debug)]
 pub(super) struct Worker {
     jobs: Option<Sender<(HostSide, HostJob)>>,

@@ -46,7 +46,8 @@ impl Capture {
         Ok(Self(Arc::new(Mutex::new(CaptureFile { to, failed: None }))))
     }
 
-    /// Writes the start of a frame with the current time. A super-packet is one packet, as in `tcpdump` on a host with offloads.
+    /// Writes the start of a frame with the current time. A super-packet is one packet, as in
+    /// `tcpdump` on a host with offloads.
     pub(crate) fn frame(&self, frame: &[u8]) {
         let packet = frame.get(VNET_HEADER_LEN..).unwrap_or_default();
         // Taken under the lock, so that times are monotonic.

@@ -6,7 +6,8 @@ use longhaul_core::units::{Bytes, Rate};
 
 use crate::model::Time;
 
-/// Overdue frames are paced at this multiple of the line rate: sent at once, they would be a burst that no line carries.
+/// Overdue frames are paced at this multiple of the line rate: sent at once, they would be a burst
+/// that no line carries.
 const FASTER: f64 = 1.1;
 /// A link that is further behind stops pacing: late frames distort an experiment more than bursts.
 const MAX_DEBT: Duration = Duration::from_millis(10);
@@ -53,7 +54,8 @@ mod tests {
 
     const ALLOWED_LATENESS: Duration = Duration::from_micros(100);
 
-    /// Sends frames of 1000 bytes, due every 10 us, over a link that stalls from 1 ms to 3 ms; returns due time and departure of each.
+    /// Sends frames of 1000 bytes, due every 10 us, over a link that stalls from 1 ms to 3 ms;
+    /// returns due time and departure of each.
     fn departures(rate: Option<Rate>) -> Vec<(Time, Time)> {
         let mut catch_up = CatchUp::new(rate, ALLOWED_LATENESS);
         let mut clock = Time::START;
@@ -95,7 +97,8 @@ mod tests {
 
     #[test]
     fn only_a_backlog_between_the_allowed_and_the_largest_is_paced() {
-        // Lateness of the first and second frame, and the earliest departure of the next after each.
+        // Lateness of the first and second frame, and the earliest departure of the next after
+        // each.
         for (late, next) in [([100, 200], [None, Some(120)]), ([9_999, 10_001], [Some(9_000), None])] {
             let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED_LATENESS);
             for (due, (late, next)) in [10, 20].into_iter().zip(late.into_iter().zip(next)) {

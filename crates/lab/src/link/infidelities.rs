@@ -7,15 +7,16 @@ use crate::spec::PathSpec;
 use super::stats::{DirectionStats, PathStats, millis};
 
 impl DirectionStats {
-    /// Returns the sum of both 99 % quantiles over [`PathSpec::allowed_lateness`]; above 1 this direction is late.
+    /// Returns the sum of both 99 % quantiles over [`PathSpec::allowed_lateness`]; above 1 this
+    /// direction is late.
     fn lateness(&self, spec: &PathSpec) -> f64 {
         self.late.both_p99().as_secs_f64() / spec.allowed_lateness().0.as_secs_f64()
     }
 }
 
 impl PathStats {
-    /// Describes how the path deviates from the specification, with cause and remedy: one text for the lateness of both
-    /// directions, that of the later one.
+    /// Describes how the path deviates from the specification, with cause and remedy: one text for
+    /// the lateness of both directions, that of the later one.
     pub fn infidelities(&self, spec: &PathSpec) -> Vec<String> {
         let directions = || self.directions().into_iter().zip([0, 1].map(|stream| spec.direction(stream)));
         let later = directions().map(|((name, stats), spec)| (stats.lateness(&spec), name, stats, spec));

@@ -116,7 +116,8 @@ impl Outlet {
     }
 
     fn wake_writer(&self) {
-        // Pairs with the writer's fence: either the writer reads the record, or this thread reads that the writer waits.
+        // Pairs with the writer's fence: either the writer reads the record, or this thread reads
+        // that the writer waits.
         fence(Ordering::SeqCst);
         if self.idle.load(Ordering::Relaxed) {
             self.idle.store(false, Ordering::Relaxed);
@@ -126,8 +127,8 @@ impl Outlet {
 }
 
 impl Direction {
-    /// Starts forwarding packets between two devices by the model of `spec` for direction `stream`. `observers` observe
-    /// the sending host, `received` captures the packets of the receiving host.
+    /// Starts forwarding packets between two devices by the model of `spec` for direction `stream`.
+    /// `observers` observe the sending host, `received` captures the packets of the receiving host.
     pub(crate) fn start(
         (name, stream): (&str, u64),
         spec: &PathSpec,
@@ -223,15 +224,18 @@ impl Drop for Direction {
     }
 }
 
-/// Maximum burst: a super-packet that occupies the line for longer is delivered in pieces, as the line would deliver it.
+/// Maximum burst: a super-packet that occupies the line for longer is delivered in pieces, as the
+/// line would deliver it.
 const LUMP: Duration = Duration::from_micros(100);
 
-/// Returns whether a super-packet occupies the line for longer than [`LUMP`]; splitting on faster lines would exceed a core.
+/// Returns whether a super-packet occupies the line for longer than [`LUMP`]; splitting on faster
+/// lines would exceed a core.
 fn is_fine(spec: &PathSpec) -> bool {
     spec.rate.is_some_and(|rate| rate.time_for(Bytes::new(MAX_FRAME as u64)) > LUMP)
 }
 
-/// Time for which the writer collects due packets to reduce wake-ups: at most a fifth of the lateness that the delay allows.
+/// Time for which the writer collects due packets to reduce wake-ups: at most a fifth of the
+/// lateness that the delay allows.
 fn batch(spec: &PathSpec) -> Duration {
     let most = if is_fine(spec) { LUMP } else { 2 * LUMP };
     (spec.one_way() / 100).clamp(Duration::from_micros(20), most)
@@ -254,7 +258,8 @@ fn ring_size(spec: &PathSpec) -> Bytes {
 
 /// Prepares the calling thread for short waits, with real-time priority over the hosts' programs.
 ///
-/// Writers have deadlines; they take precedence over readers, which may process a burst for milliseconds.
+/// Writers have deadlines; they take precedence over readers, which may process a burst for
+/// milliseconds.
 fn prepare_thread(priority: u8) {
     let slack = std::num::NonZeroU64::new(1_000);
     if let Err(error) = rustix::thread::set_current_timer_slack(slack) {

@@ -8,8 +8,8 @@ use crate::model::Time;
 
 /// Simulates a reference bottleneck that receives each packet at its earliest possible arrival.
 ///
-/// A late read is harmless while packets queue for the bottleneck anyway. If the bottleneck was idle, the late read
-/// delays all packets until the device is empty again.
+/// A late read is harmless while packets queue for the bottleneck anyway. If the bottleneck was
+/// idle, the late read delays all packets until the device is empty again.
 #[derive(Debug)]
 pub(super) struct ReadLag {
     rate: Rate,
@@ -25,11 +25,11 @@ impl ReadLag {
         Self { rate, one_way, is_alone, free: Time::START }
     }
 
-    /// Adds `bytes` that arrived after `empty`, were read at `now` and reach the end of the path at `leaves`; returns
-    /// the delay that late reading may have added.
+    /// Adds `bytes` that arrived after `empty`, were read at `now` and reach the end of the path at
+    /// `leaves`; returns the delay that late reading may have added.
     ///
-    /// The reference bottleneck does not simulate other traffic, which would count as lateness. With other traffic the
-    /// result is limited to the time that the bytes waited for the reader.
+    /// The reference bottleneck does not simulate other traffic, which would count as lateness.
+    /// With other traffic the result is limited to the time that the bytes waited for the reader.
     pub(super) fn pass(&mut self, empty: Time, now: Time, bytes: Bytes, leaves: Time) -> Duration {
         self.free = self.free.max(empty) + self.rate.time_for(bytes);
         let lag = leaves.since(self.free + self.one_way);

@@ -1,4 +1,5 @@
-//! Reads packets from the sender's TUN, applies the model, and puts departing packets into the ring.
+//! Reads packets from the sender's TUN, applies the model, and puts departing packets into the
+//! ring.
 
 use std::io;
 use std::ops::Range;
@@ -144,7 +145,8 @@ impl Splitter {
         })
     }
 
-    /// Returns the bytes that the bottleneck sends of a frame: random loss occurs behind the bottleneck.
+    /// Returns the bytes that the bottleneck sends of a frame: random loss occurs behind the
+    /// bottleneck.
     fn bytes_past_the_queue(&self, shape: Shape) -> Bytes {
         let sent = self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Dropped(Cause::Queue));
         Bytes::new(sent.map(|(index, _)| shape.size(index).get()).sum())
@@ -155,7 +157,8 @@ impl Splitter {
         self.frame.extend_from_slice(frame);
     }
 
-    /// Returns the next run of packets that depart within a [`LUMP`], from index `next` on, and the last departure.
+    /// Returns the next run of packets that depart within a [`LUMP`], from index `next` on, and the
+    /// last departure.
     fn next_run(&self, next: &mut usize) -> Option<(Range<usize>, Time)> {
         let mut run: Option<(Range<usize>, Time)> = None;
         let mut first = Time::START;

@@ -52,8 +52,8 @@ pub struct DirectionStats {
     pub dropped_queue: u64,
     /// Packets dropped by random loss.
     pub dropped_loss: u64,
-    /// Packets that the emulator failed to carry, which invalidates an experiment: its ring or the kernel's queue
-    /// before it was full, or the receiving kernel refused them.
+    /// Packets that the emulator failed to carry, which invalidates an experiment: its ring or the
+    /// kernel's queue before it was full, or the receiving kernel refused them.
     pub dropped_overflow: u64,
     /// Packets that the queue marked (ECN).
     pub marked: u64,
@@ -81,7 +81,8 @@ pub struct ImpairedPackets {
 pub struct FrameLateness {
     /// The 99 % quantile of the delay that late reads added to frames.
     ///
-    /// An upper bound: assumes that each frame arrived just after the device was empty. Zero on a path without a rate.
+    /// An upper bound: assumes that each frame arrived just after the device was empty. Zero on a
+    /// path without a rate.
     pub read_p99: Duration,
     /// The 99 % quantile of a frame's lateness against the model.
     pub p99: Duration,

@@ -14,7 +14,8 @@ use crate::model::Time;
 /// The calling thread's CPU time and its run queue delay, in nanoseconds.
 const SCHEDULING: &str = "/proc/thread-self/schedstat";
 
-/// Waits for packets of a device. A packet arrives after the device was last empty, which bounds its time unread.
+/// Waits for packets of a device. A packet arrives after the device was last empty, which bounds
+/// its time unread.
 #[derive(Debug)]
 pub(super) struct PacketWait {
     clock: Clock,
@@ -34,7 +35,8 @@ impl PacketWait {
         Self { clock, scheduling: scheduling.ok(), empty: clock.now() }
     }
 
-    /// Waits until `device` is readable, `stop` is set or `limit` has passed, after a read would have blocked.
+    /// Waits until `device` is readable, `stop` is set or `limit` has passed, after a read would
+    /// have blocked.
     pub(super) fn until_readable(
         &mut self,
         device: impl AsFd,
@@ -45,7 +47,8 @@ impl PacketWait {
         let before = self.run_delay();
         let mut on = [PollFd::new(&device, PollFlags::IN), PollFd::new(&stop, PollFlags::IN)];
         let waited = rustix::event::poll(&mut on, limit.as_ref());
-        // The thread runs now, but the packet has waited since the wake-up: subtract the run queue delay.
+        // The thread runs now, but the packet has waited since the wake-up: subtract the run queue
+        // delay.
         let waking = self.run_delay().saturating_sub(before);
         self.empty =
             Time::from_nanos(self.clock.now().since(Time::START).saturating_sub(waking).as_nanos() as u64);

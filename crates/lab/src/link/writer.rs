@@ -68,7 +68,8 @@ impl TunWriter {
 
     fn wait_for_record(&mut self) {
         self.idle.store(true, Ordering::Relaxed);
-        // Pairs with the reader's fence: either this thread sees the record, or the reader sees that this thread waits.
+        // Pairs with the reader's fence: either this thread sees the record, or the reader sees
+        // that this thread waits.
         fence(Ordering::SeqCst);
         if self.ring.peek().is_none() && !self.stop.is_set() {
             thread::park();

@@ -6,10 +6,12 @@ use longhaul_core::units::Bytes;
 
 use super::{Fate, Node, Time};
 
-/// Packets up to this size count as pure acknowledgements: IPv6 and TCP headers with all options have 100 bytes.
+/// Packets up to this size count as pure acknowledgements: IPv6 and TCP headers with all options
+/// have 100 bytes.
 const LONGEST_ACK: Bytes = Bytes::new(120);
 
-/// Holds small packets until the next multiple of a period since the link's start, and releases them together.
+/// Holds small packets until the next multiple of a period since the link's start, and releases
+/// them together.
 ///
 /// A larger packet behind a held one waits too: packets keep their order.
 #[derive(Debug)]

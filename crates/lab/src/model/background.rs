@@ -43,7 +43,8 @@ pub struct Background {
 }
 
 impl Background {
-    /// Creates packets of `size` bytes at the IP layer (at least 1), at the mean rates of `steps`, each from its time on.
+    /// Creates packets of `size` bytes at the IP layer (at least 1), at the mean rates of `steps`,
+    /// each from its time on.
     ///
     /// Nothing arrives before the first step. Arrivals are a function of `seed`.
     pub fn new(mut steps: Vec<(Duration, Rate)>, size: Bytes, seed: u64) -> Self {
@@ -96,7 +97,8 @@ impl Background {
 
     /// Draws the first arrival after `from`.
     ///
-    /// Gaps are exponential. A Poisson process is memoryless: after a step the rest of a gap is scaled to the new rate.
+    /// Gaps are exponential. A Poisson process is memoryless: after a step the rest of a gap is
+    /// scaled to the new rate.
     fn draw(&mut self, mut from: Time) -> Option<Time> {
         let uniform: f64 = self.random.random();
         let mut bits = -(1.0 - uniform).ln() * self.bits();

@@ -6,7 +6,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Cause, Fate, Node, Time};
 
-/// Probabilities per packet, each from 0 to 1; the parameter names are those of netem's `gemodel` (tc-netem(8)).
+/// Probabilities per packet, each from 0 to 1; the parameter names are those of netem's `gemodel`
+/// (tc-netem(8)).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GilbertElliott {
     /// `p`: transition from the good to the bad state.
@@ -20,7 +21,8 @@ pub struct GilbertElliott {
 }
 
 impl GilbertElliott {
-    /// Returns the long-term loss rate (Elliott, 1963: the states last 1/r and 1/p packets on average).
+    /// Returns the long-term loss rate (Elliott, 1963: the states last 1/r and 1/p packets on
+    /// average).
     pub fn mean_loss(&self) -> f64 {
         let Self { to_bad, to_good, loss_in_bad, loss_in_good } = *self;
         let changes = to_bad + to_good;
@@ -38,7 +40,8 @@ pub struct BurstLoss {
 }
 
 impl BurstLoss {
-    /// Creates a node in the good state; its losses are a function of `seed`. Clamps probabilities to 0 to 1.
+    /// Creates a node in the good state; its losses are a function of `seed`. Clamps probabilities
+    /// to 0 to 1.
     pub fn new(parameters: GilbertElliott, seed: u64) -> Self {
         let probability = |value: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
         let GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good } = parameters;

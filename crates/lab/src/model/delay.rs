@@ -11,7 +11,8 @@ use super::{Fate, Node, Time};
 /// Separates this node's random numbers from those of other nodes with one seed.
 const JITTER_SEED_STREAM: u64 = 3;
 
-/// Delays packets by a uniform time between `delay - jitter` and `delay + jitter`; packets keep their order.
+/// Delays packets by a uniform time between `delay - jitter` and `delay + jitter`; packets keep
+/// their order.
 #[derive(Debug)]
 pub struct Delay {
     least: Duration,

@@ -1,8 +1,8 @@
 //! A link that holds its packets: their fate is not known on arrival.
 //!
-//! A [`Link`](super::Link) determines a packet's fate on arrival. That is impossible if a queue drops at its head
-//! (CoDel), serves flows in turn (FQ-CoDel) or precedes a second queue, or if packets are reordered. A [`HeldLink`]
-//! takes `now` and returns the time of its next event.
+//! A [`Link`](super::Link) determines a packet's fate on arrival. That is impossible if a queue
+//! drops at its head (CoDel), serves flows in turn (FQ-CoDel) or precedes a second queue, or if
+//! packets are reordered. A [`HeldLink`] takes `now` and returns the time of its next event.
 
 mod tail;
 #[cfg(test)]
@@ -143,7 +143,8 @@ impl HeldLink {
         first.map(|background| background.counts).unwrap_or_default()
     }
 
-    /// Accepts a packet at `now`; the caller must have called [`run_until`](Self::run_until) up to `now`.
+    /// Accepts a packet at `now`; the caller must have called [`run_until`](Self::run_until) up to
+    /// `now`.
     pub fn arrive(&mut self, now: Time, packet: QueuedPacket, events: &mut Vec<HeldEvent>) {
         let first = if self.crossing(packet.pair) == Crossing::Second { 1 } else { 0 };
         self.enter(first, now, QueuedPacket { entered: now, ..packet }, events);
@@ -219,7 +220,8 @@ impl HeldLink {
         let at = background.next_until(now)?;
         let followed_from = Time::START + now.since(Time::START + FOLLOWED);
         if at < followed_from && first.sending.is_none() {
-            // After an idle time, only the last 100 ms are simulated per packet: earlier packets have left no queue.
+            // After an idle time, only the last 100 ms are simulated per packet: earlier packets
+            // have left no queue.
             background.skip_to(followed_from);
             return background.next_until(now);
         }

@@ -51,8 +51,9 @@ impl Line {
         Self::new(Pace::Fixed(rate.as_bits_per_sec().max(1)))
     }
 
-    /// Creates a line with the rates of `steps`, each from its time on since the first packet. A rate may be 0, except
-    /// the last, which is at least 1 bit/s. The first rate also applies before its time.
+    /// Creates a line with the rates of `steps`, each from its time on since the first packet. A
+    /// rate may be 0, except the last, which is at least 1 bit/s. The first rate also applies
+    /// before its time.
     pub fn steps(mut steps: Vec<(Duration, Rate)>) -> Self {
         steps.sort_by_key(|(from, _)| *from);
         let mut steps: Vec<_> =
@@ -64,8 +65,9 @@ impl Line {
         Self::new(Pace::Steps(Steps { steps, begun: None }))
     }
 
-    /// Creates a line that follows a mahimahi trace (mm-link(1)): at each of `millis` it sends up to 1500 bytes; after
-    /// the last time the trace restarts. Times rise, and the last is at least 1.
+    /// Creates a line that follows a mahimahi trace (mm-link(1)): at each of `millis` it sends up
+    /// to 1500 bytes; after the last time the trace restarts. Times rise, and the last is at least
+    /// 1.
     pub fn trace(millis: Arc<[u32]>) -> Self {
         Self::new(Pace::Trace(Trace { millis, begun: None, used: 0, left: 0 }))
     }
@@ -74,7 +76,8 @@ impl Line {
         Self { pace, out: Time::START, fraction: 0 }
     }
 
-    /// Returns the end of transmission of a packet of `size` bytes that starts at `start`, not before the previous end.
+    /// Returns the end of transmission of a packet of `size` bytes that starts at `start`, not
+    /// before the previous end.
     pub fn send(&mut self, start: Time, size: Bytes) -> Time {
         if start > self.out {
             (self.out, self.fraction) = (start, 0);
@@ -175,7 +178,8 @@ mod tests {
         let step = |millis, text| (Duration::from_millis(millis), rate(text));
         let mut line =
             Line::steps(vec![step(0, "12Mbit"), step(10, "1.2Mbit"), step(20, "0"), step(30, "12Mbit")]);
-        // The first packet starts the clock. Packets take 1 ms, after 10 ms they take 10 ms, then nothing is sent for 10 ms.
+        // The first packet starts the clock. Packets take 1 ms, after 10 ms they take 10 ms, then
+        // nothing is sent for 10 ms.
         assert_eq!(line.send(at(500), PACKET), at(1500));
         assert_eq!(line.send(at(10_000), PACKET), at(15_500), "half in 0.5 ms, half at a tenth of the rate");
         assert_eq!(line.send(at(15_500), PACKET), at(31_000), "half until 20.5 ms, half from 30.5 ms on");

@@ -14,7 +14,8 @@ pub struct RandomLoss {
 }
 
 impl RandomLoss {
-    /// Creates a node that drops the `share` (0 to 1, clamped) of packets; drops are a function of `seed`.
+    /// Creates a node that drops the `share` (0 to 1, clamped) of packets; drops are a function of
+    /// `seed`.
     pub fn new(share: f64, seed: u64) -> Self {
         Self { share: share.clamp(0.0, 1.0), random: ChaCha8Rng::seed_from_u64(seed) }
     }

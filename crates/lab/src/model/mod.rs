@@ -1,8 +1,8 @@
 //! The emulated link: pure, seeded, without a clock.
 //!
-//! A [`Link`] carries packets one way. It is a chain of [`Node`]s, one file each. A node maps the arrival of a packet
-//! to its departure or drop. Nodes are FIFO, so the result is known on arrival, and a link runs in real time or in
-//! virtual time.
+//! A [`Link`] carries packets one way. It is a chain of [`Node`]s, one file each. A node maps the
+//! arrival of a packet to its departure or drop. Nodes are FIFO, so the result is known on arrival,
+//! and a link runs in real time or in virtual time.
 
 mod ack_compression;
 mod background;
@@ -62,7 +62,8 @@ pub trait Node: fmt::Debug + Send {
     /// Calls are in order of arrival; departures must keep that order.
     fn pass(&mut self, now: Time, size: Bytes) -> Fate;
 
-    /// Returns the node's backlog, and when its last packet departs; `None` for a node without a queue.
+    /// Returns the node's backlog, and when its last packet departs; `None` for a node without a
+    /// queue.
     fn queue(&self) -> Option<(Backlog, Time)> {
         None
     }
@@ -103,7 +104,8 @@ impl Link {
         Fate::Leaves(at)
     }
 
-    /// Returns the bottleneck's backlog after the last arrival, including it, and when its last packet departs.
+    /// Returns the bottleneck's backlog after the last arrival, including it, and when its last
+    /// packet departs.
     pub fn queue(&self) -> Option<(Backlog, Time)> {
         self.nodes.iter().find_map(|node| node.queue())
     }

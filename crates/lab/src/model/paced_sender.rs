@@ -37,10 +37,12 @@ const INITIAL_WINDOW: u64 = 10;
 const STEP: Duration = Duration::from_millis(10);
 
 impl PacedSender {
-    /// Creates a sender of packets of `packet` bytes, whole MTUs, on the path of `spec`, beside its cross flows.
+    /// Creates a sender of packets of `packet` bytes, whole MTUs, on the path of `spec`, beside its
+    /// cross flows.
     ///
-    /// All flows use the congestion control of `spec`. With a pacer, a BBR flow begins with CUBIC's slow start and
-    /// switches to BBR once the pacer has settled, like the engine. Connections are open at the start.
+    /// All flows use the congestion control of `spec`. With a pacer, a BBR flow begins with CUBIC's
+    /// slow start and switches to BBR once the pacer has settled, like the engine. Connections are
+    /// open at the start.
     pub fn new(spec: &PathSpec, packet: Bytes, pacer: Option<Pacer>) -> Self {
         let segments = (packet.get() / spec.ends.mtu.get().max(1)).max(1);
         let algorithm = CongestionAlgorithm::named(&spec.ends.congestion);
@@ -92,8 +94,8 @@ impl PacedSender {
         self.now()
     }
 
-    /// Runs for `time` without the controller; returns the observation at its end, `None` before the first
-    /// acknowledgement.
+    /// Runs for `time` without the controller; returns the observation at its end, `None` before
+    /// the first acknowledgement.
     pub(super) fn observe(&mut self, time: Duration) -> Option<Observation> {
         let until = self.network.now + time;
         if let Some((cross, end)) = self.ending.take_if(|(_, end)| *end <= until) {

@@ -7,7 +7,8 @@ use longhaul_core::units::{Bytes, ParseUnitError};
 
 use super::{Admission, Backlog, Time, Verdict};
 
-/// A queue's limit, written "250MB", "100packets" or "100p": a packet joins if the queue including it stays within.
+/// A queue's limit, written "250MB", "100packets" or "100p": a packet joins if the queue including
+/// it stays within.
 ///
 /// The packet in transmission counts as queued until its last bit is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,8 @@ impl QueueLimit {
         }
     }
 
-    /// Returns whether a packet of `size` bytes may join `backlog`; with `size` zero, whether `backlog` is within the limit.
+    /// Returns whether a packet of `size` bytes may join `backlog`; with `size` zero, whether
+    /// `backlog` is within the limit.
     pub(super) fn holds(self, backlog: Backlog, size: Bytes) -> bool {
         let more = u64::from(size > Bytes::ZERO);
         match self {

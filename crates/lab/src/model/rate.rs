@@ -56,7 +56,8 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Creates a bottleneck with the given line behind a queue; the rate of background traffic must be below the line's.
+    /// Creates a bottleneck with the given line behind a queue; the rate of background traffic must
+    /// be below the line's.
     pub fn new(line: Line, admission: Box<dyn Admission>, background: Option<Background>) -> Self {
         let (queue, backlog) = (VecDeque::new(), Backlog::default());
         Self { line: PacketQueue { line, admission, free: Time::START, queue, backlog }, background }
@@ -64,8 +65,8 @@ impl RateLimit {
 
     /// Processes the background's arrivals before a packet at `now`.
     ///
-    /// After an idle time, only the last 100 ms are simulated per packet: earlier packets found an idle line, and left
-    /// neither losses nor a queue.
+    /// After an idle time, only the last 100 ms are simulated per packet: earlier packets found an
+    /// idle line, and left neither losses nor a queue.
     fn merge_background(&mut self, now: Time) {
         const FOLLOWED: Duration = Duration::from_millis(100);
         let Some(background) = &mut self.background else { return };
@@ -108,7 +109,8 @@ struct PacketQueue {
 }
 
 impl PacketQueue {
-    /// Queues a packet that arrives at `now` and returns its departure; `None` if the queue refuses it.
+    /// Queues a packet that arrives at `now` and returns its departure; `None` if the queue refuses
+    /// it.
     fn send(&mut self, now: Time, size: Bytes) -> Option<Time> {
         self.drain(now);
         self.backlog.idle = now.since(self.free);

@@ -1,7 +1,8 @@
 //! RED, Random Early Detection: drops packets at random before the queue is full.
 //!
-//! Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance", IEEE/ACM Transactions on Networking
-//! 1(4), 1993; `gentle` is Floyd's recommendation of 2000. Names are the paper's.
+//! Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance", IEEE/ACM
+//! Transactions on Networking 1(4), 1993; `gentle` is Floyd's recommendation of 2000. Names are the
+//! paper's.
 
 use longhaul_core::units::{Bytes, Rate};
 use rand::{Rng, SeedableRng};
@@ -12,18 +13,21 @@ use super::{Admission, Backlog, QueueLimit, Time, Verdict};
 /// Separates this node's random numbers from those of other nodes with one seed.
 const RED_SEED_STREAM: u64 = 2;
 
-/// Parameters of RED. Thresholds are in packets; a queue in bytes counts packets of the largest size.
+/// Parameters of RED. Thresholds are in packets; a queue in bytes counts packets of the largest
+/// size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedParameters {
     /// The average queue below which no packet is dropped.
     pub min_th: f64,
-    /// The average queue above which all packets are dropped; with `gentle`, more than `max_p` of them.
+    /// The average queue above which all packets are dropped; with `gentle`, more than `max_p` of
+    /// them.
     pub max_th: f64,
     /// The drop probability at `max_th`, 0 to 1.
     pub max_p: f64,
     /// The weight of the current queue in the average, above 0 and up to 1.
     pub w_q: f64,
-    /// Whether the probability rises from `max_p` to 1 between `max_th` and twice `max_th`, instead of being 1.
+    /// Whether the probability rises from `max_p` to 1 between `max_th` and twice `max_th`, instead
+    /// of being 1.
     pub gentle: bool,
 }
 
@@ -50,12 +54,14 @@ impl RedParameters {
     }
 }
 
-/// Drops packets at random, with a probability that rises with the average queue; drops all packets beyond the limit.
+/// Drops packets at random, with a probability that rises with the average queue; drops all packets
+/// beyond the limit.
 ///
-/// The packet in transmission counts as queued, as in [`QueueLimit`]. For equal packets at a constant average, the gap
-/// between drops is uniform from 1 to 1/p_b, as in the paper, so that drops are not clustered. ns-2's default (`wait_`)
-/// makes the gap 1/p_b to 2/p_b, which drops about a third less at one average. With a limit in bytes, average and gap
-/// are in bytes, and the drop probability is proportional to the packet's size.
+/// The packet in transmission counts as queued, as in [`QueueLimit`]. For equal packets at a
+/// constant average, the gap between drops is uniform from 1 to 1/p_b, as in the paper, so that
+/// drops are not clustered. ns-2's default (`wait_`) makes the gap 1/p_b to 2/p_b, which drops
+/// about a third less at one average. With a limit in bytes, average and gap are in bytes, and the
+/// drop probability is proportional to the packet's size.
 #[derive(Debug)]
 pub struct Red {
     parameters: RedParameters,
@@ -71,7 +77,8 @@ pub struct Red {
 }
 
 impl Red {
-    /// Creates a queue of at most `limit` before a line of `rate` with packets of at most `packet` bytes.
+    /// Creates a queue of at most `limit` before a line of `rate` with packets of at most `packet`
+    /// bytes.
     ///
     /// The average has the limit's unit. Drops are a function of `seed`.
     pub fn new(parameters: RedParameters, limit: QueueLimit, rate: Rate, packet: Bytes, seed: u64) -> Self {
@@ -93,8 +100,8 @@ impl Red {
     fn follow(&mut self, backlog: Backlog) {
         let w_q = self.parameters.w_q;
         if backlog.packets == 0 {
-            // During idle time the average decays as if the line had sent packets of the largest size: ns-2's
-            // `mean_pktsize_`. The paper assumes small packets.
+            // During idle time the average decays as if the line had sent packets of the largest
+            // size: ns-2's `mean_pktsize_`. The paper assumes small packets.
             self.average *= (1.0 - w_q).powf(backlog.idle.as_secs_f64() * self.packets_per_sec);
         } else {
             let queue = match self.limit {
@@ -105,7 +112,8 @@ impl Red {
         }
     }
 
-    /// Returns a packet's weight: 1 with a limit in packets, its share of the largest packet with a limit in bytes.
+    /// Returns a packet's weight: 1 with a limit in packets, its share of the largest packet with a
+    /// limit in bytes.
     fn weight(&self, size: Bytes) -> f64 {
         match self.limit {
             QueueLimit::Bytes(_) => size.get() as f64 / self.packet.get() as f64,

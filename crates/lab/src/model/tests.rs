@@ -82,7 +82,8 @@ fn a_super_packet_joins_the_queue_packet_by_packet() {
     let (mut limit, gap) = (switch(), PACKETS * 1500 * 8 * 1000 / 990);
     let paced: u64 = (0..1800).map(|number| lost(&mut limit, Time::from_nanos(number * gap))).sum();
     assert_eq!(paced, 0);
-    // 3 MB at 10 Gbit/s: the queue holds 1 MB, a tenth of the burst has left meanwhile, and the rest is lost.
+    // 3 MB at 10 Gbit/s: the queue holds 1 MB, a tenth of the burst has left meanwhile, and the
+    // rest is lost.
     let (mut limit, gap, bursts) = (switch(), PACKETS * 1500 * 8 / 10, 3_000_000 / (PACKETS * 1500));
     let lost: u64 = (0..bursts).map(|number| lost(&mut limit, Time::from_nanos(number * gap))).sum();
     assert!((1_650_000..1_750_000).contains(&(lost * 1500)), "{lost} packets");

@@ -8,8 +8,8 @@ use super::sweep::RESERVED_COLUMNS;
 
 /// Formats the table of all executions.
 ///
-/// Columns: the run, the swept parameters, repetition, seed, success, number of infidelities of the path, number of
-/// remarks, times, and every value that any execution has.
+/// Columns: the run, the swept parameters, repetition, seed, success, number of infidelities of the
+/// path, number of remarks, times, and every value that any execution has.
 pub(super) fn text(results: &Results) -> String {
     let parameters: Vec<_> = results.scenario.sweep.iter().map(|p| p.name.as_str()).collect();
     let taken =

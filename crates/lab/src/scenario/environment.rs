@@ -22,8 +22,9 @@ const PROXIES: [&str; 6] =
 pub(super) struct Environment(Vec<(String, OsString)>);
 
 impl Environment {
-    /// Creates the variables common to all commands of a scenario: `LAB_OUT`, `LAB_DIR`, [`NO_CONFIG`], and `PATH`
-    /// starting with the directory of `program`, so that commands find this program by name.
+    /// Creates the variables common to all commands of a scenario: `LAB_OUT`, `LAB_DIR`,
+    /// [`NO_CONFIG`], and `PATH` starting with the directory of `program`, so that commands find
+    /// this program by name.
     ///
     /// # Errors
     /// Fails if the scenario's directory does not exist.
@@ -50,7 +51,8 @@ impl Environment {
         Ok(Self(variables))
     }
 
-    /// Adds the variables of an execution: `LAB_RUN`, `LAB_REPETITION`, `LAB_SEED` and the parameters.
+    /// Adds the variables of an execution: `LAB_RUN`, `LAB_REPETITION`, `LAB_SEED` and the
+    /// parameters.
     pub(super) fn of(&self, execution: &Execution<'_>) -> Self {
         let mut all = self.clone();
         all.0.extend([
@@ -69,7 +71,8 @@ impl Environment {
         all
     }
 
-    /// Sets the variables of a command on an emulated host, which does not reach the proxies of this machine.
+    /// Sets the variables of a command on an emulated host, which does not reach the proxies of
+    /// this machine.
     pub(super) fn apply_on_host(&self, command: &mut Command) {
         for proxy in PROXIES {
             command.env_remove(proxy);

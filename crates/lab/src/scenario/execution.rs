@@ -22,8 +22,8 @@ use super::{ScenarioServer, last_output_line, stdout};
 /// Runs an execution on a fresh lab, without state of earlier executions.
 ///
 /// # Errors
-/// Fails if this machine does not permit a lab, files cannot be written, or the watcher requests a stop. A failed
-/// command is a result, not an error.
+/// Fails if this machine does not permit a lab, files cannot be written, or the watcher requests a
+/// stop. A failed command is a result, not an error.
 pub(super) fn execute(
     execution: &Execution<'_>,
     environment: &Environment,
@@ -71,7 +71,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Stores an error of this execution alone in its result; returns errors that end the experiment.
+    /// Stores an error of this execution alone in its result; returns errors that end the
+    /// experiment.
     fn note_failure(&mut self, outcome: Result<(), LabError>) -> Result<(), LabError> {
         match outcome {
             Err(error @ LabError::NotListening { .. }) => {
@@ -136,7 +137,8 @@ impl Attempt<'_> {
         process.watch(clock, timeout, |elapsed| watcher.tick(ExecutionPhase::Command, elapsed))
     }
 
-    /// Reads the values that the command printed and recorded, and those that the cleanup printed after `setup_log` bytes of the setup.
+    /// Reads the values that the command printed and recorded, and those that the cleanup printed
+    /// after `setup_log` bytes of the setup.
     fn read_values(&mut self, setup_log: u64, watcher: &mut dyn Watcher) {
         let result = &mut *self.result;
         for (output, start) in [(&self.files.client, 0), (&self.files.machine, setup_log)] {

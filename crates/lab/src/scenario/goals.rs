@@ -1,4 +1,5 @@
-//! Goals: the bounds that the medians of a scenario's runs are held to, by themselves or relative to other runs.
+//! Goals: the bounds that the medians of a scenario's runs are held to, by themselves or relative
+//! to other runs.
 
 use std::fmt;
 
@@ -42,7 +43,8 @@ enum Combination {
     Sum,
 }
 
-/// Configurations: a run, in whose name `*` stands for any text, and values of swept parameters, as "get size=8G".
+/// Configurations: a run, in whose name `*` stands for any text, and values of swept parameters, as
+/// "get size=8G".
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 struct Selector {
@@ -78,7 +80,8 @@ impl Selector {
             && self.parameters.iter().all(|(name, value)| group.parameter(name) == Some(value.as_str()))
     }
 
-    /// Returns the configuration that `group`, selected by `of`, is compared with: equal in all that neither selector fixes.
+    /// Returns the configuration that `group`, selected by `of`, is compared with: equal in all
+    /// that neither selector fixes.
     fn counterpart<'g>(
         &self,
         of: &Self,
@@ -196,7 +199,8 @@ impl Goal {
         combined.into_iter().collect()
     }
 
-    /// Returns the value's spread over executions on a faithful path, or on a deviating one where there are no others.
+    /// Returns the value's spread over executions on a faithful path, or on a deviating one where
+    /// there are no others.
     fn spread(&self, group: &Group<'_>) -> Option<Spread> {
         group.spread(&self.value).or_else(|| group.marked_spread(&self.value))
     }
@@ -232,7 +236,8 @@ impl fmt::Display for Group<'_> {
     }
 }
 
-/// Formats a table of the goals, with what was measured and whether it meets them, after a blank line; empty if none could be judged.
+/// Formats a table of the goals, with what was measured and whether it meets them, after a blank
+/// line; empty if none could be judged.
 pub(super) fn markdown(results: &Results) -> String {
     let groups = results.groups();
     let rows = |goal: &Goal| goal.figures(&groups).iter().map(|figure| goal.row(figure)).collect::<Vec<_>>();

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 
-/// Software and hardware of an execution; executions with different conditions may not be comparable.
+/// Software and hardware of an execution; executions with different conditions may not be
+/// comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Conditions {
     program: String,

@@ -33,7 +33,8 @@ pub(super) fn tail(path: &Path, start: u64, most: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&tail).into_owned())
 }
 
-/// Returns the last line without control characters; a carriage return ends a line, as in progress lines.
+/// Returns the last line without control characters; a carriage return ends a line, as in progress
+/// lines.
 fn last_line_of(text: &str) -> Option<String> {
     let line = text.rsplit(['\n', '\r']).map(str::trim).find(|line| !line.is_empty())?;
     Some(line.chars().filter(|c| !c.is_control()).take(MAX_QUOTED_LINE).collect())

@@ -1,7 +1,7 @@
 //! Scenarios: experiments in TOML files; each execution runs on a fresh lab.
 //!
-//! [`Scenario::load`] reads the file, [`Scenario::plan`] lists its executions, [`Results::resume`] reads earlier
-//! results, and [`run_scenario`] runs the remaining executions.
+//! [`Scenario::load`] reads the file, [`Scenario::plan`] lists its executions, [`Results::resume`]
+//! reads earlier results, and [`run_scenario`] runs the remaining executions.
 
 mod csv;
 mod environment;
@@ -131,7 +131,8 @@ pub struct Run {
 }
 
 impl Scenario {
-    /// Returns whether both scenarios describe the same measurements, so that results of one can be continued by the other.
+    /// Returns whether both scenarios describe the same measurements, so that results of one can be
+    /// continued by the other.
     ///
     /// Repetitions, plots, columns, goals and needs may differ.
     pub fn measures_as(&self, other: &Self) -> bool {

@@ -12,7 +12,8 @@ use crate::error::LabError;
 use super::Scenario;
 use super::plan::Execution;
 
-/// Directories of servers, which are not in the PATH of every user; the scenarios' tools look there, too.
+/// Directories of servers, which are not in the PATH of every user; the scenarios' tools look
+/// there, too.
 const SERVER_PROGRAMS: &str = "/usr/sbin:/sbin";
 
 impl Scenario {

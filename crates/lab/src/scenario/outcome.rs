@@ -68,7 +68,8 @@ pub struct CommandEnd {
     pub signal: Option<i32>,
     /// Whether the command was killed at its timeout.
     pub timed_out: bool,
-    /// A failure outside the command, which invalidates the execution: setup, path, server command, cleanup.
+    /// A failure outside the command, which invalidates the execution: setup, path, server command,
+    /// cleanup.
     pub error: Option<String>,
     /// Location and last line of a failed command's output.
     #[serde(default)]
@@ -231,7 +232,8 @@ impl RunResult {
         self.end.timed_out || self.end.signal.is_some() || self.end.exit_code.is_some_and(|code| code != 0)
     }
 
-    /// Describes the failure of the command, and of what surrounds it; `None` if the execution succeeded.
+    /// Describes the failure of the command, and of what surrounds it; `None` if the execution
+    /// succeeded.
     pub fn failure(&self) -> Option<String> {
         let command = match (self.end.exit_code, self.end.signal) {
             _ if self.end.timed_out => Some("FAILED: its time was over".to_owned()),

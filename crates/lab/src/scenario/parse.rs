@@ -22,14 +22,15 @@ impl Scenario {
     /// Reads a scenario file; `set` replaces values of its sweep or its path.
     ///
     /// # Errors
-    /// Fails if the file is unreadable, is not TOML, or holds an unknown key or an invalid value; names the file, and
-    /// the line if known.
+    /// Fails if the file is unreadable, is not TOML, or holds an unknown key or an invalid value;
+    /// names the file, and the line if known.
     pub fn load(path: &Path, set: &[SetParameter]) -> Result<Self, LabError> {
         let text = fs::read_to_string(path).map_err(LabError::read(path))?;
         Self::from_text(&text, path, set)
     }
 
-    /// Parses the text of a scenario file; `path` names the file in errors and provides the default name.
+    /// Parses the text of a scenario file; `path` names the file in errors and provides the default
+    /// name.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -184,7 +185,8 @@ fn make_run(
         return wrong(format!("its path sets '{key}', which it sweeps too: name the others under its sweep"));
     }
     let server = match (raw.server, raw.port) {
-        // A server command of a run must listen on the port of the other runs, unless the run sets a port.
+        // A server command of a run must listen on the port of the other runs, unless the run sets
+        // a port.
         (Some(command), port) => {
             Some(ScenarioServer { command, port: port.or(server.and_then(|server| server.port)) })
         }

@@ -62,8 +62,8 @@ impl fmt::Display for Execution<'_> {
 }
 
 impl Scenario {
-    /// Lists the executions in order: each configuration once, then again, so that drift affects all configurations
-    /// equally. All runs of one combination of values are adjacent.
+    /// Lists the executions in order: each configuration once, then again, so that drift affects
+    /// all configurations equally. All runs of one combination of values are adjacent.
     ///
     /// # Errors
     /// Fails if `selection` names an unknown run, or has too many executions.
@@ -122,8 +122,8 @@ impl Scenario {
         })
     }
 
-    /// Returns the first execution of each run with each combination of its values, with the path's own seed; sorted by
-    /// combination, then by run.
+    /// Returns the first execution of each run with each combination of its values, with the path's
+    /// own seed; sorted by combination, then by run.
     pub(super) fn once<'a>(&'a self) -> Vec<Execution<'a>> {
         let mut all: Vec<(Vec<usize>, &Run)> = Vec::new();
         for run in &self.runs {

@@ -51,12 +51,14 @@ pub struct Plot {
 pub struct Published {
     /// The name in the legend.
     pub name: String,
-    /// Values of the horizontal axis' parameter as the scenario file writes them, and results in the unit of `y`.
+    /// Values of the horizontal axis' parameter as the scenario file writes them, and results in
+    /// the unit of `y`.
     #[serde(deserialize_with = "raw_toml::points")]
     pub points: Vec<(String, f64)>,
 }
 
-/// The parameters that a plot may name, with the values that the scenario file gives them; [`RUN`] with the runs' names.
+/// The parameters that a plot may name, with the values that the scenario file gives them; [`RUN`]
+/// with the runs' names.
 pub(super) type Choices = [(String, Vec<String>)];
 
 /// Validates and completes the plots of a scenario.
@@ -74,12 +76,14 @@ impl Plot {
         ["svg", "png"].map(|extension| format!("{}.{extension}", self.file_stem))
     }
 
-    /// Returns the words of the legend for a value, a run, or a parameter and its value; `usual` if there are none.
+    /// Returns the words of the legend for a value, a run, or a parameter and its value; `usual` if
+    /// there are none.
     pub fn word(&self, key: &str, usual: impl FnOnce() -> String) -> String {
         self.words.get(key).cloned().unwrap_or_else(usual)
     }
 
-    /// Returns whether a configuration is in the plot: its run and parameters have the values of `only`, or do not apply to it.
+    /// Returns whether a configuration is in the plot: its run and parameters have the values of
+    /// `only`, or do not apply to it.
     pub fn shows(&self, group: &Group<'_>) -> bool {
         let fits = |name: &str, values: &[String]| {
             let own = if name == RUN { Some(group.name) } else { group.parameter(name) };

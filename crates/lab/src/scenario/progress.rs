@@ -84,7 +84,8 @@ impl Progress {
     }
 }
 
-/// Returns the rates, in bytes per second, of the whole seconds from the end of the ramp-up to the last byte of `size`.
+/// Returns the rates, in bytes per second, of the whole seconds from the end of the ramp-up to the
+/// last byte of `size`.
 ///
 /// Seconds start at the last sample without data. `None` if no second is complete.
 pub fn rates(samples: &[ProgressSample], size: Bytes) -> Option<Spread> {
@@ -107,10 +108,12 @@ pub fn by_second(samples: &[ProgressSample], size: Bytes) -> Vec<Rate> {
     edges(&since_start).windows(2).map(rate).collect()
 }
 
-/// Returns the received share of the capacity `left`, from the end of the ramp-up to the last byte of `size`.
+/// Returns the received share of the capacity `left`, from the end of the ramp-up to the last byte
+/// of `size`.
 ///
-/// Unlike [`rates`], includes seconds with little data, and the last, incomplete one. The ramp-up ends with the first
-/// whole second whose share is 90 % of the best second's share, which counts as at most 1.
+/// Unlike [`rates`], includes seconds with little data, and the last, incomplete one. The ramp-up
+/// ends with the first whole second whose share is 90 % of the best second's share, which counts as
+/// at most 1.
 pub fn share_of(left: &PayloadCapacity, samples: &[ProgressSample], size: Bytes) -> Option<f64> {
     let points = points(samples, size)?;
     let edges = edges(&points);

@@ -68,7 +68,8 @@ pub fn measures(parameter: &str, values: &[String]) -> Option<(UnitOf, Vec<f64>)
     read.iter().all(fits).then(|| (unit, read.iter().map(|(_, value)| *value).collect()))
 }
 
-/// Converts "25MB", "10Gbit", "200ms" or "4"; a value of the path by the path's rules: a rate of "100M" is no size.
+/// Converts "25MB", "10Gbit", "200ms" or "4"; a value of the path by the path's rules: a rate of
+/// "100M" is no size.
 fn measure(parameter: &str, text: &str) -> Option<(UnitOf, f64)> {
     let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
     let pure = || Some((UnitOf::Number, number()?));

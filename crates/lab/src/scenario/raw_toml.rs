@@ -117,8 +117,8 @@ pub(super) fn points<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(
     Ok(points.into_iter().map(|(x, y)| (x.into(), y)).collect())
 }
 
-/// Reads a table in the order of the file; the errors of `each`, which takes the name and the value of an entry, get the
-/// line of the value.
+/// Reads a table in the order of the file; the errors of `each`, which takes the name and the value
+/// of an entry, get the line of the value.
 fn entries<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     deserializer: D,
     expected: &'static str,
@@ -156,7 +156,8 @@ fn entries<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     deserializer.deserialize_map(Table(expected, each, PhantomData))
 }
 
-/// Reads the path; values are set by name and text through `PathSpec::set`, which alone defines them.
+/// Reads the path; values are set by name and text through `PathSpec::set`, which alone defines
+/// them.
 fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpec, D::Error> {
     let mut path = PathSpec::default();
     entries(deserializer, "a table with the path's values", |key, value: Scalar| {

@@ -38,7 +38,8 @@ pub struct Results {
     pub runs: Vec<RunResult>,
 }
 
-/// Treatment of an execution that succeeded on a path that deviated from its specification. Medians always exclude it.
+/// Treatment of an execution that succeeded on a path that deviated from its specification. Medians
+/// always exclude it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FidelityPolicy {
     /// Maximum of repetitions.
@@ -135,7 +136,8 @@ impl Results {
         })
     }
 
-    /// Removes the results in a directory with all files written for them: tables, drawings, and output of executions.
+    /// Removes the results in a directory with all files written for them: tables, drawings, and
+    /// output of executions.
     ///
     /// # Errors
     /// Fails if a file cannot be removed.
@@ -159,7 +161,8 @@ impl Results {
         remove_file(&path)
     }
 
-    /// Returns the executions of a plan that are missing or failed, and those on a deviating path with retries left or a strict policy.
+    /// Returns the executions of a plan that are missing or failed, and those on a deviating path
+    /// with retries left or a strict policy.
     pub fn remaining<'p, 's>(&self, plan: &'p [Execution<'s>]) -> Vec<&'p Execution<'s>> {
         let done = |execution: &Execution<'_>| {
             self.runs.iter().any(|result| result.is_of(execution) && self.fidelity.accepts(result))
@@ -193,7 +196,8 @@ impl Results {
         replace_file(&path, &json)
     }
 
-    /// Writes `results.csv`, a row per execution, and `summary.md`, a row per configuration and per goal; returns the summary's tables and path.
+    /// Writes `results.csv`, a row per execution, and `summary.md`, a row per configuration and per
+    /// goal; returns the summary's tables and path.
     ///
     /// Removes drawings of plots that the scenario no longer has.
     ///
@@ -241,7 +245,8 @@ impl Results {
         (list.len() > 1).then(|| format!("not all executions ran on the same: {}", list.join("; ")))
     }
 
-    /// Returns the record of each configuration's first successful repetition that has one, labelled with the configuration.
+    /// Returns the record of each configuration's first successful repetition that has one,
+    /// labelled with the configuration.
     pub fn records(&self, output: &ResultsDirectory) -> Vec<(String, PathBuf)> {
         let mut records = Vec::new();
         for first in self.scenario.once() {

@@ -47,13 +47,15 @@ pub trait Watcher {
     /// Called at the start of an execution.
     fn execution_started(&mut self, begun: &ExecutionStart<'_>);
 
-    /// Called a few times per second with the current phase and its duration; a break ends the experiment.
+    /// Called a few times per second with the current phase and its duration; a break ends the
+    /// experiment.
     fn tick(&mut self, phase: ExecutionPhase, elapsed: Duration) -> ControlFlow<()>;
 
     /// Called at the end of an execution.
     fn execution_ended(&mut self, execution: &Execution<'_>, result: &RunResult);
 
-    /// Called before an execution is repeated because its path deviated: `time` counts from 1 to `limit`.
+    /// Called before an execution is repeated because its path deviated: `time` counts from 1 to
+    /// `limit`.
     fn execution_repeated(&mut self, time: u32, limit: u32);
 
     /// Reads the values of a client command's record.
@@ -76,14 +78,16 @@ pub struct ExecutionStart<'a> {
     pub results: &'a Results,
 }
 
-/// Runs the remaining executions of `plan`; `results.json` and the executions' files are written to `output`.
+/// Runs the remaining executions of `plan`; `results.json` and the executions' files are written to
+/// `output`.
 ///
-/// `results.json` is complete after each execution. `program` is the running program, which commands find by its name.
+/// `results.json` is complete after each execution. `program` is the running program, which
+/// commands find by its name.
 ///
 /// # Errors
-/// Fails if this machine does not permit a lab, `output` is not writable, or the scenario's prepare or cleanup command
-/// fails; with [`LabError::Interrupted`] if the watcher requests a stop. A failed command and an impossible path are
-/// results, not errors.
+/// Fails if this machine does not permit a lab, `output` is not writable, or the scenario's prepare
+/// or cleanup command fails; with [`LabError::Interrupted`] if the watcher requests a stop. A
+/// failed command and an impossible path are results, not errors.
 pub fn run_scenario(
     plan: &[Execution<'_>],
     results: &mut Results,
@@ -154,7 +158,8 @@ impl Runner<'_> {
         self.results.write(self.output)
     }
 
-    /// Repeats an execution; returns the new result, or `earlier` with its files if the command fails this time.
+    /// Repeats an execution; returns the new result, or `earlier` with its files if the command
+    /// fails this time.
     ///
     /// # Errors
     /// As [`execute`]; the files of `earlier` are restored first.

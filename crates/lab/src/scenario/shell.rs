@@ -25,8 +25,8 @@ pub(super) struct Shell {
 impl Shell {
     /// Starts `command` with `sh -c`.
     ///
-    /// A cleanup runs on [`wait`](Self::wait), or when this process ends in any way: only a shell that is already waiting
-    /// survives a SIGKILL.
+    /// A cleanup runs on [`wait`](Self::wait), or when this process ends in any way: only a shell
+    /// that is already waiting survives a SIGKILL.
     ///
     /// # Errors
     /// Fails if it cannot be started.
@@ -52,7 +52,8 @@ impl Shell {
         Ok(Self { phase, process: Process::new(child, None), log: log.to_owned() })
     }
 
-    /// Waits for the command, or until the watcher requests a stop, which kills its process group; a cleanup runs to its end.
+    /// Waits for the command, or until the watcher requests a stop, which kills its process group;
+    /// a cleanup runs to its end.
     ///
     /// # Errors
     /// Fails if the command fails; with [`LabError::Interrupted`] if the watcher requests a stop.

@@ -10,7 +10,8 @@ use super::last_output_line::tail;
 /// Bytes read from the end of the output.
 const PARSED_TAIL: u64 = 1 << 20;
 
-/// Returns the numbers of the last line from byte `start` that is a JSON object; empty without such a line.
+/// Returns the numbers of the last line from byte `start` that is a JSON object; empty without such
+/// a line.
 ///
 /// # Errors
 /// Fails if the file is unreadable.

@@ -34,7 +34,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Formats the table: run, parameters, successes of executions, and median [minimum..maximum] of each column.
+/// Formats the table: run, parameters, successes of executions, and median [minimum..maximum] of
+/// each column.
 ///
 /// Executions on a deviating path have a separate row below their configuration.
 pub(super) fn markdown(results: &Results) -> String {
@@ -58,7 +59,8 @@ pub fn markdown_table(head: &[&str], rows: &[Vec<String>]) -> String {
     padded(&columns)
 }
 
-/// Formats columns, each with its head, as a Markdown table; cells are padded, so that the source is readable too.
+/// Formats columns, each with its head, as a Markdown table; cells are padded, so that the source
+/// is readable too.
 fn padded(columns: &[Vec<String>]) -> String {
     let mut text = String::new();
     let widths: Vec<usize> = columns

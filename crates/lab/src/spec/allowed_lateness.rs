@@ -7,11 +7,12 @@ use longhaul_core::units::Bytes;
 use super::{PathSpec, QueueLimit};
 
 impl PathSpec {
-    /// Returns the maximum lateness at the 99th percentile of a faithful path, and the quantity from which it derives.
+    /// Returns the maximum lateness at the 99th percentile of a faithful path, and the quantity
+    /// from which it derives.
     ///
-    /// The minimum of 5 % of the one-way delay (1 ms without delay) and 10 % of the full queue's drain time: 0.8 ms for
-    /// 1 MB at 1 Gbit/s. The emulator forwards packets in bursts of up to 0.1 ms, so the queue's part is at least 0.2
-    /// ms.
+    /// The minimum of 5 % of the one-way delay (1 ms without delay) and 10 % of the full queue's
+    /// drain time: 0.8 ms for 1 MB at 1 Gbit/s. The emulator forwards packets in bursts of up to
+    /// 0.1 ms, so the queue's part is at least 0.2 ms.
     pub fn allowed_lateness(&self) -> (Duration, &'static str) {
         const WITHOUT_DELAY: Duration = Duration::from_millis(1);
         const MIN_FOR_QUEUE: Duration = Duration::from_micros(200);

@@ -9,9 +9,9 @@ use super::ParsePathError;
 use crate::model::RedParameters;
 use crate::model::discipline::{CodelParameters, FqCodelParameters};
 
-/// The algorithm that drops packets of a queue, written "droptail", "red", "codel" or "fq_codel", or with parameters:
-/// "red:min_th=20,max_th=60,max_p=0.1,w_q=0.002,gentle=yes", "codel:target=5ms,interval=100ms",
-/// "fq_codel:target=5ms,interval=100ms,flows=1024".
+/// The algorithm that drops packets of a queue, written "droptail", "red", "codel" or "fq_codel",
+/// or with parameters: "red:min_th=20,max_th=60,max_p=0.1,w_q=0.002,gentle=yes",
+/// "codel:target=5ms,interval=100ms", "fq_codel:target=5ms,interval=100ms,flows=1024".
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Aqm {
     /// Drops packets only when the queue is full.
@@ -26,7 +26,8 @@ pub enum Aqm {
 }
 
 impl Aqm {
-    /// Returns whether the algorithm acts on departure, so that a packet's fate is unknown on arrival.
+    /// Returns whether the algorithm acts on departure, so that a packet's fate is unknown on
+    /// arrival.
     pub(super) fn decides_on_leaving(&self) -> bool {
         matches!(self, Self::Codel(_) | Self::FqCodel(_))
     }

@@ -47,7 +47,8 @@ impl BackgroundSteps {
         Self(vec![(Duration::ZERO, BackgroundLoad::Rate(rate))])
     }
 
-    /// Returns the start of each step since the path's first packet, and its mean rate on a path of rate `path`.
+    /// Returns the start of each step since the path's first packet, and its mean rate on a path of
+    /// rate `path`.
     pub fn on(&self, path: Rate) -> Vec<(Duration, Rate)> {
         self.0.iter().map(|(from, load)| (*from, load.of(path))).collect()
     }

@@ -8,7 +8,8 @@ use longhaul_core::units::Rtt;
 
 use super::ParsePathError;
 
-/// Bulk TCP flows from the server to the client, written "4", "4@5s..20s" or "4@5s.."; none by default.
+/// Bulk TCP flows from the server to the client, written "4", "4@5s..20s" or "4@5s.."; none by
+/// default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CrossFlows {
     /// Number of flows.

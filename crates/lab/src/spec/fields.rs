@@ -66,7 +66,8 @@ impl PathSpec {
         Ok(())
     }
 
-    /// Sets the schedule of the rate; if no rate is set, `rate` becomes the schedule's nominal rate.
+    /// Sets the schedule of the rate; if no rate is set, `rate` becomes the schedule's nominal
+    /// rate.
     pub fn set_schedule(&mut self, schedule: RateSchedule) {
         self.rate = self.rate.or(schedule.nominal());
         self.schedule = schedule;

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use super::ParsePathError;
 use crate::model::GilbertElliott;
 
-/// Gilbert-Elliott loss, written "0.1%,10%" or "0.001,0.1,1,0" for p, r, 1-h and 1-k; none by default.
+/// Gilbert-Elliott loss, written "0.1%,10%" or "0.001,0.1,1,0" for p, r, 1-h and 1-k; none by
+/// default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GeModel(pub(super) Option<GilbertElliott>);
 
@@ -25,7 +26,8 @@ impl GeModel {
 impl FromStr for GeModel {
     type Err = ParsePathError;
 
-    /// Parses probabilities separated by commas or blanks. Missing ones default to 1-p, 1 and 0, as in tc-netem(8).
+    /// Parses probabilities separated by commas or blanks. Missing ones default to 1-p, 1 and 0, as
+    /// in tc-netem(8).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let failed = |why: String| {
             ParsePathError(format!(

@@ -16,12 +16,13 @@ pub enum Hosts {
 }
 
 impl Hosts {
-    /// Returns the settings of TCP's buffers in bytes, by their sysctl names: minimum, default and maximum of each, and the maximum of
-    /// unsent data.
+    /// Returns the settings of TCP's buffers in bytes, by their sysctl names: minimum, default and
+    /// maximum of each, and the maximum of unsent data.
     ///
-    /// Both hosts share one kernel's `tcp_mem`, which separate machines would not. Unsent data beyond a few
-    /// milliseconds is useless, and unbounded it equals the data in flight. With this bound, 10 Gbit/s at 200 ms stays
-    /// below TCP memory pressure, in which the kernel drops received data.
+    /// Both hosts share one kernel's `tcp_mem`, which separate machines would not. Unsent data
+    /// beyond a few milliseconds is useless, and unbounded it equals the data in flight. With this
+    /// bound, 10 Gbit/s at 200 ms stays below TCP memory pressure, in which the kernel drops
+    /// received data.
     pub(crate) fn settings(self) -> [(&'static str, &'static str); 3] {
         let [receive, send, unsent] = match self {
             Self::Stock => ["4096 131072 6291456", "4096 16384 4194304", "4294967295"],

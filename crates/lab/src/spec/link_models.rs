@@ -45,7 +45,8 @@ impl PathSpec {
         link
     }
 
-    /// Builds the model of one direction as a held link; `stream` separates the directions' random numbers.
+    /// Builds the model of one direction as a held link; `stream` separates the directions' random
+    /// numbers.
     pub fn held_link(&self, stream: u64) -> HeldLink {
         let mut bottlenecks: Vec<Bottleneck> =
             self.bottleneck(stream, &self.traffic.background).into_iter().collect();
@@ -69,7 +70,8 @@ impl PathSpec {
         Some(Bottleneck::new(discipline, self.schedule.line(rate), background))
     }
 
-    /// Returns the admission to a FIFO queue. Disciplines that act on departure have only a limit in common with it.
+    /// Returns the admission to a FIFO queue. Disciplines that act on departure have only a limit
+    /// in common with it.
     fn admission(&self, rate: Rate, limit: QueueLimit, stream: u64) -> Box<dyn Admission> {
         match self.aqm {
             Aqm::Red(red) => Box::new(Red::new(red, limit, rate, self.ends.mtu, self.seed_of(stream))),

@@ -10,7 +10,8 @@ const LARGEST_BARE: f64 = 0.01;
 
 /// A share of packets, written "0.1%" as in tc-netem(8), or as a fraction up to 0.01.
 ///
-/// A larger number without unit is rejected as ambiguous: netem reads 5 as 5 %, and 0.05 may mean 5 % or 0.05 %.
+/// A larger number without unit is rejected as ambiguous: netem reads 5 as 5 %, and 0.05 may mean 5
+/// % or 0.05 %.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PacketShare(f64);
 

@@ -37,7 +37,8 @@ pub use schedule::RateSchedule;
 /// An emulated path between two hosts, and the hosts' settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathSpec {
-    /// Rate of the bottleneck per direction, counting IP-layer bytes; `None`: as fast as the machine.
+    /// Rate of the bottleneck per direction, counting IP-layer bytes; `None`: as fast as the
+    /// machine.
     pub rate: Option<Rate>,
     /// Schedule of the rate; `rate` then holds its nominal rate.
     pub schedule: RateSchedule,

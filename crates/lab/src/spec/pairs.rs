@@ -12,8 +12,8 @@ use crate::model::held::Crossing;
 /// Maximum of pairs: the number of reserved networks.
 const MAX_PAIRS: usize = 64;
 
-/// Pairs of a client and a server, written "10ms,50ms@first,30ms@second": RTTs, and which of two bottlenecks they
-/// cross; by default one pair with the path's RTT.
+/// Pairs of a client and a server, written "10ms,50ms@first,30ms@second": RTTs, and which of two
+/// bottlenecks they cross; by default one pair with the path's RTT.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pairs(pub Vec<Pair>);
 

@@ -12,7 +12,8 @@ const HEADERS: f64 = 52.0;
 /// The path's capacity for payload, a rate that changes in steps.
 #[derive(Debug, Clone)]
 pub struct PayloadCapacity {
-    /// Start of each step in seconds since the start of the transfer, and its rate in bytes per second; sorted.
+    /// Start of each step in seconds since the start of the transfer, and its rate in bytes per
+    /// second; sorted.
     steps: Vec<(f64, f64)>,
 }
 
@@ -46,10 +47,11 @@ impl PathSpec {
         Some(Rate::bits_per_sec((self.rate?.as_bits_per_sec() as f64 * (mtu - HEADERS) / mtu) as u64))
     }
 
-    /// Returns the capacity left for payload towards the client beside background traffic, in the client's time.
+    /// Returns the capacity left for payload towards the client beside background traffic, in the
+    /// client's time.
     ///
-    /// `None` if the path has no rate, or if something besides background traffic changes the capacity: rate steps, a
-    /// second bottleneck, cross flows, other pairs.
+    /// `None` if the path has no rate, or if something besides background traffic changes the
+    /// capacity: rate steps, a second bottleneck, cross flows, other pairs.
     pub fn payload_capacity(&self) -> Option<PayloadCapacity> {
         let down = self.direction(1);
         let is_constant = down.schedule == RateSchedule::None && down.overrides.second.is_none();
@@ -61,7 +63,8 @@ impl PathSpec {
         for (from, taken) in down.traffic.background.on(rate) {
             let share = 1.0 - taken.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64;
             let rate = Rate::bits_per_sec((payload.as_bits_per_sec() as f64 * share) as u64);
-            // Background steps count from the sender's first packet, which arrives half an RTT later.
+            // Background steps count from the sender's first packet, which arrives half an RTT
+            // later.
             left = left.then(from + self.round_trip(), rate);
         }
         Some(left)

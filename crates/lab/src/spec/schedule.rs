@@ -24,7 +24,8 @@ pub enum RateSchedule {
     None,
     /// Each rate from its time on, since the first packet, written "100Mbit@0s,20Mbit@8s".
     Steps(Vec<(Duration, Rate)>),
-    /// A mahimahi trace, mm-link(1): each line is the time in milliseconds of an opportunity to send 1500 bytes.
+    /// A mahimahi trace, mm-link(1): each line is the time in milliseconds of an opportunity to
+    /// send 1500 bytes.
     Trace {
         /// The trace file.
         file: PathBuf,
@@ -52,7 +53,8 @@ impl RateSchedule {
         Ok(Self::Trace { file: file.to_owned(), millis: read_trace(&text).map_err(failed)? })
     }
 
-    /// Returns the nominal rate, used for the queue's default size: the highest step, or the mean of a trace.
+    /// Returns the nominal rate, used for the queue's default size: the highest step, or the mean
+    /// of a trace.
     pub fn nominal(&self) -> Option<Rate> {
         match self {
             Self::None => None,

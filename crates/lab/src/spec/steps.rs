@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use longhaul_core::units::Rtt;
 
-/// Parses steps separated by commas or blanks, each after the one before it; one without a time begins at zero.
+/// Parses steps separated by commas or blanks, each after the one before it; one without a time
+/// begins at zero.
 pub(super) fn parse<T>(
     text: &str,
     value: impl Fn(&str) -> Result<T, String>,

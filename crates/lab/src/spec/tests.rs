@@ -133,7 +133,8 @@ fn every_key_sets_its_value() {
 struct ErrorsOf(&'static str, &'static str);
 
 impl ErrorsOf {
-    /// Checks that each error starts with the key, names the problem, and shows how the value is written.
+    /// Checks that each error starts with the key, names the problem, and shows how the value is
+    /// written.
     fn name(self, cases: &[(&str, &str)]) {
         let Self(key, hint) = self;
         for (text, expected) in cases {

@@ -106,8 +106,8 @@ pub(crate) fn mark_congestion(frame: &mut [u8]) {
     }
 }
 
-/// Flips the bit selected by `random` behind the IP header of a single packet. Completes its checksum first, so that
-/// the receiver detects the damage.
+/// Flips the bit selected by `random` behind the IP header of a single packet. Completes its
+/// checksum first, so that the receiver detects the damage.
 pub(crate) fn corrupt(frame: &mut [u8], random: u64) {
     if frame.len() <= VNET_HEADER_LEN {
         return;

@@ -1,7 +1,7 @@
 //! Packets of a TUN device: a virtio header, then an IP packet or a super-packet of TCP or UDP.
 //!
-//! A super-packet (GSO) represents several packets of at most the MTU with a common header. On the emulated wire it
-//! counts as these packets, each with its own header.
+//! A super-packet (GSO) represents several packets of at most the MTU with a common header. On the
+//! emulated wire it counts as these packets, each with its own header.
 
 mod fields;
 mod split;

@@ -12,11 +12,12 @@ const CWR: u8 = 0x80;
 const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
 
-/// Appends the frame of the packets `run` of `frame` to `out`; several packets form a super-packet again.
+/// Appends the frame of the packets `run` of `frame` to `out`; several packets form a super-packet
+/// again.
 ///
-/// Headers are set as by the kernel's segmentation: length, id and checksum of IP, sequence number of TCP, length of
-/// UDP; FIN and PSH only on the last packet, CWR only on the first. The TCP or UDP checksum remains partial (the
-/// pseudo-header's sum), for completion by the receiving kernel.
+/// Headers are set as by the kernel's segmentation: length, id and checksum of IP, sequence number
+/// of TCP, length of UDP; FIN and PSH only on the last packet, CWR only on the first. The TCP or
+/// UDP checksum remains partial (the pseudo-header's sum), for completion by the receiving kernel.
 pub(crate) fn write_piece(frame: &[u8], shape: Shape, run: Range<usize>, out: &mut Vec<u8>) {
     let (vnet, packet) = frame.split_at(VNET_HEADER_LEN);
     let from = run.start * shape.segment;
@@ -58,7 +59,8 @@ pub(crate) fn write_piece(frame: &[u8], shape: Shape, run: Range<usize>, out: &m
     transport[16..18].copy_from_slice(&pseudo_sum.to_be_bytes());
 }
 
-/// Sets length, id and checksum of the IP header; returns the pseudo-header's sum of TCP or UDP (RFC 9293, 3.1; RFC 768).
+/// Sets length, id and checksum of the IP header; returns the pseudo-header's sum of TCP or UDP
+/// (RFC 9293, 3.1; RFC 768).
 fn fix_ip(packet: &mut [u8], header: usize, protocol: u8, id_offset: u16) -> u16 {
     let length = packet.len() - header;
     let addresses = if packet[0] >> 4 == 4 {

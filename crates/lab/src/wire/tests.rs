@@ -14,7 +14,8 @@ fn payload(len: usize) -> impl Iterator<Item = u8> {
     (0..len).map(|n| (n % 251) as u8)
 }
 
-/// Creates a kernel super-packet: partial checksum, and flags that belong to its first or last packet.
+/// Creates a kernel super-packet: partial checksum, and flags that belong to its first or last
+/// packet.
 fn super_packet(v6: bool, segment: u16, len: usize) -> Vec<u8> {
     let ip = if v6 { 40 } else { 20 };
     let mut vnet = vec![1, if v6 { GSO_TCPV6 } else { GSO_TCPV4 } | GSO_ECN, 0, 0];
@@ -57,7 +58,8 @@ fn big_endian(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 
-/// Checks a piece's virtio and IP headers and the partial checksum at `checksum` of its segment; returns the segment.
+/// Checks a piece's virtio and IP headers and the partial checksum at `checksum` of its segment;
+/// returns the segment.
 fn segment_of(piece: &[u8], v6: bool, header: usize, checksum: usize, segment: usize) -> &[u8] {
     let ip = if v6 { 40 } else { 20 };
     let (vnet, packet) = piece.split_at(VNET_HEADER_LEN);

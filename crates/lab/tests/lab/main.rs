@@ -1,4 +1,5 @@
-//! Facts of labs, seen from outside with real sockets over the real kernel; and simulated TCP against another simulator.
+//! Facts of labs, seen from outside with real sockets over the real kernel; and simulated TCP
+//! against another simulator.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

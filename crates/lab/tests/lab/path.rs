@@ -51,10 +51,12 @@ fn every_packet_arrives_or_is_counted_as_lost() {
     }
 }
 
-/// Super-packets with losses and full queues: each packet of the wire may be lost, and TCP reassembles the content.
+/// Super-packets with losses and full queues: each packet of the wire may be lost, and TCP
+/// reassembles the content.
 #[test]
 fn tcp_content_survives_split_super_packets() {
-    // A queue of 12 packets overflows in any case: random losses of 0.2 % alone let windows grow to 27.
+    // A queue of 12 packets overflows in any case: random losses of 0.2 % alone let windows grow to
+    // 27.
     let spec = with(path("200Mbit", 4), "loss=0.2%; queue=12packets");
     let Some(lab) = lab(spec) else { return };
     let server = lab.server();

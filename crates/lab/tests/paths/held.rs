@@ -8,7 +8,8 @@ use crate::common::{FULL, path, udp, with};
 use crate::measuring::{echo_time, measure_while_keeping_up, within};
 use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
-/// Probes of which the fastest counts: the test's threads may wait for a CPU, which the path's counters do not show.
+/// Probes of which the fastest counts: the test's threads may wait for a CPU, which the path's
+/// counters do not show.
 const TRIES: u32 = 5;
 
 /// Sends numbered packets to the server; returns the numbers in order of arrival.
@@ -104,7 +105,8 @@ fn a_rate_follows_its_schedule() {
 
 #[test]
 fn pairs_of_hosts_have_their_own_round_trips_and_bottlenecks() {
-    // A packet of 32 bytes takes 12.8 ms at the second bottleneck, which only the first pair crosses.
+    // A packet of 32 bytes takes 12.8 ms at the second bottleneck, which only the first pair
+    // crosses.
     let spec = with(path("10Mbit", 0), "pairs=10ms,60ms@first; second=rate=20kbit");
     measure_while_keeping_up("pairs of hosts", &spec, |lab| {
         for (pair, expected) in [(0, 35.6), (1, 60.0)] {

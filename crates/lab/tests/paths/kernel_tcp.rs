@@ -12,13 +12,16 @@ use crate::common::{first_packet, path, with};
 use crate::measuring::{measure_while_keeping_up, within};
 use crate::simulated::{self, Seen};
 
-/// Measured interval after slow start: several times the regrowth of a window after a loss, to limit the variance.
+/// Measured interval after slow start: several times the regrowth of a window after a loss, to
+/// limit the variance.
 const SEEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(7));
 /// Maximum relative difference of the goodputs.
 const WITHIN: f64 = 0.1;
-/// Bounds of kernel loss over simulated loss: the kernel sends bursts, of which the queue drops more.
+/// Bounds of kernel loss over simulated loss: the kernel sends bursts, of which the queue drops
+/// more.
 const LOST: RangeInclusive<f64> = 0.7..=3.0;
-/// Minimum of connections for a comparison of losses: fewer have a handful of losses in a few seconds.
+/// Minimum of connections for a comparison of losses: fewer have a handful of losses in a few
+/// seconds.
 const MANY: usize = 16;
 
 /// The paper's path with another delay.
@@ -56,7 +59,8 @@ fn the_kernels_connections_have_the_simulated_goodput() {
     for (congestion, algorithm) in
         [("reno", CongestionAlgorithm::Reno), ("cubic", CongestionAlgorithm::Cubic)]
     {
-        // A longer RTT lowers the goodput, as the queue is a smaller part of it, but also lengthens slow start.
+        // A longer RTT lowers the goodput, as the queue is a smaller part of it, but also lengthens
+        // slow start.
         for (connections, rtt_ms) in [(1, 20), (4, 40), (MANY, 40)] {
             let spec = spec(congestion, connections, rtt_ms);
             let simulated = in_virtual_time(&spec, algorithm, connections);

@@ -1,4 +1,5 @@
-//! Measurements that are repeated where this machine did not keep up with the path, and the load of bulk TCP.
+//! Measurements that are repeated where this machine did not keep up with the path, and the load of
+//! bulk TCP.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -25,7 +26,8 @@ struct CpuTime {
 }
 
 impl CpuTime {
-    /// Reads the first line of /proc/stat (proc_stat(5)): the eighth number is the time that other guests of the hypervisor took.
+    /// Reads the first line of /proc/stat (proc_stat(5)): the eighth number is the time that other
+    /// guests of the hypervisor took.
     fn now() -> Self {
         let text = std::fs::read_to_string("/proc/stat").unwrap();
         let numbers = text.lines().next().unwrap().split_whitespace().skip(1);
@@ -33,7 +35,8 @@ impl CpuTime {
         Self { all: ticks[..8].iter().sum(), idle: ticks[3] + ticks[4], stolen: ticks[7] }
     }
 
-    /// Returns what disturbed a measurement since `before`. Senders that wait for a CPU send bursts, which the path's counters do not show.
+    /// Returns what disturbed a measurement since `before`. Senders that wait for a CPU send
+    /// bursts, which the path's counters do not show.
     fn disturbance_since(&self, before: &Self) -> Option<String> {
         // Counters may run backwards where a guest is moved to another host.
         let all = (self.all - before.all).max(1.0);
@@ -45,8 +48,8 @@ impl CpuTime {
     }
 }
 
-/// Repeats `measure` on fresh labs until the machine kept up with the path; its verdict counts only then. Each other run is reported
-/// under `name`, also where the test harness captures the output.
+/// Repeats `measure` on fresh labs until the machine kept up with the path; its verdict counts only
+/// then. Each other run is reported under `name`, also where the test harness captures the output.
 pub(crate) fn measure_while_keeping_up(
     name: &str,
     spec: &PathSpec,
@@ -101,7 +104,8 @@ impl Bulk {
         let address = SocketAddr::from((lab.server().ipv4(), 4000));
         let listener = lab.server().run(move || TcpListener::bind(address).unwrap()).unwrap();
         if let Some(window) = self.window {
-            // Inherited by accepted connections. The kernel doubles the value, and announces about half of that.
+            // Inherited by accepted connections. The kernel doubles the value, and announces about
+            // half of that.
             force_recv_buffer(&listener, window).unwrap();
         }
         let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));

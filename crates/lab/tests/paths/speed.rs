@@ -15,8 +15,8 @@ const RATE: f64 = 2e9;
 /// TCP payload per 1500-byte packet: 20 bytes of IP header and 32 of TCP header with timestamps.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
-/// Two windows fill a path of 2 Gbit/s and 40 ms and half a BDP of its queue, without overflow. TCP's own losses are not
-/// measured here.
+/// Two windows fill a path of 2 Gbit/s and 40 ms and half a BDP of its queue, without overflow.
+/// TCP's own losses are not measured here.
 const WINDOW: Option<Bytes> = Some(Bytes::new(7_500_000));
 
 #[test]
@@ -53,7 +53,8 @@ fn idle_round_trip(lab: &Lab) -> Duration {
     times[times.len() / 2]
 }
 
-/// A super-packet enters a switch's queue of 1 MB packet by packet, and does not harm a sender below the rate.
+/// A super-packet enters a switch's queue of 1 MB packet by packet, and does not harm a sender
+/// below the rate.
 #[test]
 fn switch_queue_passes_paced_stream_and_drops_of_unpaced_one() {
     let spec = with(path("1200Mbit", 20), "hosts=tuned; queue=1MB");

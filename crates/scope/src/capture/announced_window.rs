@@ -9,7 +9,8 @@ use super::packet::Segment;
 pub(super) struct AnnouncedWindow {
     /// Window scale shift that this endpoint announced; `None` if its SYN was not captured.
     scale: Option<u8>,
-    /// Whether an endpoint's SYN lacks the option: then no window is scaled (RFC 7323, section 1.3).
+    /// Whether an endpoint's SYN lacks the option: then no window is scaled (RFC 7323, section
+    /// 1.3).
     pub(super) is_unscaled: bool,
     /// The last and the largest window.
     last: Option<Bytes>,

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Payload of a packet of 1500 bytes with timestamps (RFC 7323): captured packets may have been merged.
+/// Payload of a packet of 1500 bytes with timestamps (RFC 7323): captured packets may have been
+/// merged.
 pub(super) const PACKET: u64 = 1448;
 /// Maximum of separate ranges beyond gaps.
 const MAX_RANGES: usize = 4096;
@@ -11,7 +12,8 @@ const MAX_RANGES: usize = 4096;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals {
     first: u64,
-    /// The end of what arrived without a gap, and the start and end of what arrived beyond, in order.
+    /// The end of what arrived without a gap, and the start and end of what arrived beyond, in
+    /// order.
     contiguous: u64,
     beyond: BTreeMap<u64, u64>,
     /// Packets that arrived beyond a gap, as a receiver counts them.
@@ -24,7 +26,8 @@ impl Arrivals {
         Self { first, contiguous: first, ..Self::default() }
     }
 
-    /// Adds a range, and counts its packets if it lies beyond a gap; what is known already is not counted again.
+    /// Adds a range, and counts its packets if it lies beyond a gap; what is known already is not
+    /// counted again.
     pub(super) fn add(&mut self, start: u64, end: u64) {
         if start <= self.contiguous {
             self.add_until(end);
@@ -73,7 +76,8 @@ mod tests {
     fn each_packet_beyond_a_gap_counts_once() {
         let mut arrivals = Arrivals::at(1000);
         let packets = |from: u64, to: u64| (1000 + from * PACKET, 1000 + to * PACKET);
-        // The first packet is lost; acknowledgements report what grows beyond it, at both ends, again and again.
+        // The first packet is lost; acknowledgements report what grows beyond it, at both ends,
+        // again and again.
         for (from, to) in [(2, 3), (2, 5), (7, 8), (2, 5), (1, 5), (1, 8)] {
             let (start, end) = packets(from, to);
             arrivals.add(start, end);

@@ -9,7 +9,8 @@ use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
 
 use super::packet::Link;
 
-/// Size of the reader's buffer in bytes; the largest packet is 64 KiB of payload (GSO) and its headers.
+/// Size of the reader's buffer in bytes; the largest packet is 64 KiB of payload (GSO) and its
+/// headers.
 const BUFFER: usize = 1 << 20;
 
 /// One interface of a capture.
@@ -26,7 +27,8 @@ impl Interface {
     fn time(self, units: u64) -> Duration {
         let resolution = self.resolution.max(1);
         let nanos = u128::from(units % resolution) * 1_000_000_000 / u128::from(resolution);
-        // pcap stores 32-bit seconds; a later time is damage, and the limit keeps sums of times from overflowing.
+        // pcap stores 32-bit seconds; a later time is damage, and the limit keeps sums of times
+        // from overflowing.
         let seconds = (units / resolution).saturating_add_signed(self.offset).min(u64::from(u32::MAX));
         Duration::new(seconds, nanos as u32)
     }

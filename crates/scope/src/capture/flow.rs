@@ -33,7 +33,8 @@ pub struct Flow {
     pub coverage: CaptureCoverage,
     /// What limited the connection, or why the limit is unknown.
     pub diagnosis: Result<Diagnosis, Unexplained>,
-    /// What was read of the packets while data moved, by the time after [`began`](Self::began); empty unless kept.
+    /// What was read of the packets while data moved, by the time after [`began`](Self::began);
+    /// empty unless kept.
     pub(super) readings: Vec<(Duration, Reading)>,
 }
 
@@ -61,13 +62,14 @@ pub enum Unexplained {
 
 /// The minimum of data packets for a diagnosis.
 const MIN_PACKETS: u64 = 4;
-/// Interval between readings, in capture time: just above common RTTs, which it would miss by a millisecond otherwise.
+/// Interval between readings, in capture time: just above common RTTs, which it would miss by a
+/// millisecond otherwise.
 pub(super) const INTERVAL: Duration = Duration::from_millis(103);
 /// Maximum of kept readings of a direction: more points than a chart shows.
 pub(super) const MAX_READINGS: usize = 2048;
 
-/// A packet that is stored behind one of a later time shows no RTT, unless they differ by no more than the granularity of timestamps (RFC
-/// 7323, section 5.4).
+/// A packet that is stored behind one of a later time shows no RTT, unless they differ by no more
+/// than the granularity of timestamps (RFC 7323, section 5.4).
 const MAX_LATE: Duration = Duration::from_millis(1);
 
 /// A connection while its packets are read.
@@ -94,7 +96,8 @@ struct DirectionObservation {
 }
 
 impl DirectionObservation {
-    /// Observes a reading, and keeps it with the packets that were `lost` as the end of the capture counts them.
+    /// Observes a reading, and keeps it with the packets that were `lost` as the end of the capture
+    /// counts them.
     fn observe(&mut self, at: Duration, reading: Reading, lost: u64) {
         self.observation.observe(at, &reading);
         if let Some(readings) = &mut self.readings {
@@ -189,7 +192,8 @@ impl CapturedConnection {
         }
     }
 
-    /// Measures the RTT from the SYN to the ACK of the SYN-ACK: a full round trip at any capture point.
+    /// Measures the RTT from the SYN to the ACK of the SYN-ACK: a full round trip at any capture
+    /// point.
     fn handshake(&mut self, at: Duration, from: usize, segment: &Segment) {
         match (segment.syn, segment.acknowledgment) {
             (true, None) => (self.client, self.handshake.0) = (Some(from), Some(at)),
@@ -210,8 +214,8 @@ impl CapturedConnection {
         self.handshake.1.into_iter().chain(parts).min().or(sent.times.to_ack.ever.map(Rtt::new))
     }
 
-    /// Returns whether the capture was taken at the sender of this data: data and acknowledgement are a round trip apart at the
-    /// sender, and close together at the receiver.
+    /// Returns whether the capture was taken at the sender of this data: data and acknowledgement
+    /// are a round trip apart at the sender, and close together at the receiver.
     fn at_sender(&self, side: usize) -> Option<bool> {
         let to_ack = self.sides[side].sent.times.to_ack.ever?;
         Some(to_ack * 2 > self.min_rtt(side)?.get())
@@ -229,7 +233,8 @@ impl CapturedConnection {
     fn reading(&self, side: usize, at: Duration) -> Reading {
         let (sent, other) = (&self.sides[side].sent, &self.sides[1 - side].sent);
         let at_sender = self.at_sender(side) == Some(true);
-        // At the sender the RTT is that of the acknowledgements alone; an echo of a timestamp contains a sender's pauses.
+        // At the sender the RTT is that of the acknowledgements alone; an echo of a timestamp
+        // contains a sender's pauses.
         let own_rtt = sent.times.to_ack.lately.filter(|_| at_sender).map(Rtt::new);
         let data_rtt = own_rtt.or_else(|| add_halves(sent.times.to_ack.lately, other.times.to_echo.lately));
         let has_reports = sent.reported.out_of_order > 0;

@@ -53,11 +53,13 @@ impl FlowTable {
         }
         let connection =
             self.by_ends.entry(ends).or_insert_with(|| CapturedConnection::new(&segment, at, self.keep));
-        // Packets of several interfaces may be stored out of order; a connection's time never goes back.
+        // Packets of several interfaces may be stored out of order; a connection's time never goes
+        // back.
         connection.add(at.max(began), &segment);
     }
 
-    /// Returns the connections with data, the largest first, and what is missing from them, in a phrase.
+    /// Returns the connections with data, the largest first, and what is missing from them, in a
+    /// phrase.
     pub(super) fn end(self) -> (Vec<Flow>, Option<String>) {
         let left_out = self
             .left_out

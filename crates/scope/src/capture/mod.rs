@@ -1,4 +1,5 @@
-//! Captured packets of TCP connections, read into what limited each: pcap and pcapng, of either side.
+//! Captured packets of TCP connections, read into what limited each: pcap and pcapng, of either
+//! side.
 //!
 //! ```no_run
 //! use longhaul_scope::capture::{Capture, Keep};

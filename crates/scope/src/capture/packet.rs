@@ -57,7 +57,8 @@ pub(super) struct TcpOptions {
 }
 
 impl Segment {
-    /// Parses a packet; `None` if it is not TCP, is a later fragment, or is truncated within its headers.
+    /// Parses a packet; `None` if it is not TCP, is a later fragment, or is truncated within its
+    /// headers.
     pub(super) fn parse(link: Link, data: &[u8], wire_length: usize) -> Option<Self> {
         let packet = match link {
             Link::Ethernet => LaxSlicedPacket::from_ethernet(data).ok()?,

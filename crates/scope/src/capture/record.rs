@@ -13,8 +13,9 @@ use crate::record::Record;
 use crate::record::schema::{Header, Host, MAGIC, Sample, Side, VERSION};
 
 impl Flow {
-    /// Returns the record that the host where the packets were captured would have written, as far as packets show it; without samples if
-    /// the capture was read with [`Keep::Diagnosis`](super::Keep).
+    /// Returns the record that the host where the packets were captured would have written, as far
+    /// as packets show it; without samples if the capture was read with
+    /// [`Keep::Diagnosis`](super::Keep).
     pub fn record(&self) -> Record {
         let (side, program) = match self.coverage.at_sender {
             Some(true) => (Side::Put, "captured at the sender"),

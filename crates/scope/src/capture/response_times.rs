@@ -1,10 +1,11 @@
-//! The times until the peer answers: from data to their acknowledgement, and from a timestamp to its echo.
+//! The times until the peer answers: from data to their acknowledgement, and from a timestamp to
+//! its echo.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Bound for unacknowledged segments and for unechoed timestamps. A fast path has more in flight within one round trip; a
-/// subset of samples suffices.
+/// Bound for unacknowledged segments and for unechoed timestamps. A fast path has more in flight
+/// within one round trip; a subset of samples suffices.
 const MAX_AWAITED: usize = 4096;
 
 /// The answers to one endpoint's segments.
@@ -56,12 +57,14 @@ impl ResponseTimes {
         }
     }
 
-    /// Forgets data that were sent again from `start` on: their acknowledgement is no RTT sample (Karn's algorithm).
+    /// Forgets data that were sent again from `start` on: their acknowledgement is no RTT sample
+    /// (Karn's algorithm).
     pub(super) fn sent_again(&mut self, start: u64) {
         self.awaited.retain(|(end, _)| *end <= start);
     }
 
-    /// Adds an acknowledgement; after a gap (`had_gap`) it is no RTT sample: what arrived beyond that is acknowledged when it is filled.
+    /// Adds an acknowledgement; after a gap (`had_gap`) it is no RTT sample: what arrived beyond
+    /// that is acknowledged when it is filled.
     pub(super) fn acknowledge(&mut self, at: Duration, acknowledged: u64, had_gap: bool) {
         while self.awaited.front().is_some_and(|(end, _)| *end <= acknowledged) {
             if let Some((_, sent)) =

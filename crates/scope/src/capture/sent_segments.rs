@@ -1,4 +1,5 @@
-//! The segments that one endpoint of a captured connection sends: data, retransmits, and the acknowledgements that cover them.
+//! The segments that one endpoint of a captured connection sends: data, retransmits, and the
+//! acknowledgements that cover them.
 
 use std::time::Duration;
 
@@ -65,7 +66,8 @@ impl SentSegments {
             self.times.add_stamp(at, value);
         }
         if self.numbers.first.is_none() && (segment.syn || segment.payload > 0) {
-            // A SYN occupies one sequence number. The offset of 2^32 keeps earlier numbers from wrapping below zero.
+            // A SYN occupies one sequence number. The offset of 2^32 keeps earlier numbers from
+            // wrapping below zero.
             let start = u64::from(segment.sequence) + u64::from(segment.syn) + (1 << 32);
             (self.numbers.first, self.numbers.highest) = (Some(start), start);
             (self.passed, self.reported) = (Arrivals::at(start), Arrivals::at(start));
@@ -123,7 +125,8 @@ impl SentSegments {
         }
     }
 
-    /// Returns the losses that the packets show: at the sender those that were sent again, elsewhere those out of order.
+    /// Returns the losses that the packets show: at the sender those that were sent again,
+    /// elsewhere those out of order.
     pub(super) fn losses_seen(&self, at_sender: bool) -> u64 {
         if at_sender { self.retransmits } else { self.passed.out_of_order }
     }

@@ -116,7 +116,8 @@ impl DrawnAxis {
         }
     }
 
-    /// Returns the position of a value between start (0) and end (1); `None` if it is outside the axis.
+    /// Returns the position of a value between start (0) and end (1); `None` if it is outside the
+    /// axis.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = if self.base.is_some() {
             (value / self.low).ln() / (self.high / self.low).ln()
@@ -127,7 +128,8 @@ impl DrawnAxis {
     }
 }
 
-/// Returns the smallest of 1, 2 and 5 times a power of ten that divides `span` into at most `most` steps.
+/// Returns the smallest of 1, 2 and 5 times a power of ten that divides `span` into at most `most`
+/// steps.
 fn round_step(span: f64, most: usize) -> f64 {
     let least = span / most.max(1) as f64;
     let power = 10f64.powf(least.log10().floor());

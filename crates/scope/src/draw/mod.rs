@@ -83,7 +83,8 @@ pub fn png(sheet: &Sheet) -> Result<Vec<u8>, Failure> {
     png::paint(&picture::draw(sheet))
 }
 
-/// Renders a sheet into a file; the extension selects the format: .html, .svg or .png. `option` is named in errors.
+/// Renders a sheet into a file; the extension selects the format: .html, .svg or .png. `option` is
+/// named in errors.
 ///
 /// The file is replaced only after the new content is complete.
 ///

@@ -2,7 +2,8 @@
 
 use crate::chart::{NEUTRAL, PALE};
 
-/// The palette of Okabe and Ito without its yellow, which is invisible on white; on white and, lighter, on a dark page.
+/// The palette of Okabe and Ito without its yellow, which is invisible on white; on white and,
+/// lighter, on a dark page.
 const COLOURS: [(&str, &str); 7] = [
     ("#0072b2", "#4ba6e0"),
     ("#d55e00", "#f58b46"),

@@ -73,13 +73,15 @@ impl Pixels {
         for (offset, outline) in &glyphs {
             let along = offset - before;
             let (x, y) = (text.at.0 as f32 + along * cos, text.at.1 as f32 + along * sin);
-            // A clockwise rotation of an outline whose y grows upwards; zeno's composition mirrors what it rotates.
+            // A clockwise rotation of an outline whose y grows upwards; zeno's composition mirrors
+            // what it rotates.
             let at = Transform { xx: cos, xy: sin, yx: sin, yy: -cos, x, y };
             self.fill(outline, Style::default(), at, text.colour);
         }
     }
 
-    /// Blends a colour into the pixels that a path in SVG syntax covers at its place, weighted by coverage.
+    /// Blends a colour into the pixels that a path in SVG syntax covers at its place, weighted by
+    /// coverage.
     fn fill<'a>(&mut self, path: &str, style: impl Into<Style<'a>>, at: Transform, colour: &str) {
         let (mask, place) =
             Mask::new(path).style(style).transform(Some(at.then_scale(SCALE, SCALE))).render();

@@ -21,8 +21,8 @@ pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(letter).sum::<f64>() * size * SLACK
 }
 
-/// Returns the glyphs of a line of text at `size`, each with its offset and its outline in SVG path syntax, y growing
-/// upwards; and the width of the line.
+/// Returns the glyphs of a line of text at `size`, each with its offset and its outline in SVG path
+/// syntax, y growing upwards; and the width of the line.
 ///
 /// A glyph missing from the font becomes a question mark.
 pub(super) fn outlines(text: &str, size: f32) -> (Vec<(f32, String)>, f32) {
@@ -78,7 +78,8 @@ pub(super) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     lines
 }
 
-/// Escapes text for XML and HTML, attributes included; characters that neither allows become U+FFFD.
+/// Escapes text for XML and HTML, attributes included; characters that neither allows become
+/// U+FFFD.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

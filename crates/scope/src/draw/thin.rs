@@ -15,8 +15,8 @@ pub(super) fn finite(points: &[Point]) -> Vec<Point> {
     points.iter().copied().filter(drawable).collect()
 }
 
-/// Keeps at most `most` points (at least eight): the first, the last, and the lowest and highest of each run of neighbours, so
-/// that a burst of a single point remains.
+/// Keeps at most `most` points (at least eight): the first, the last, and the lowest and highest of
+/// each run of neighbours, so that a burst of a single point remains.
 ///
 /// A run ends at a gap in x: a line across a pause begins and ends where the pause does.
 pub(super) fn thin(points: Vec<Point>, most: usize) -> Vec<Point> {

@@ -1,4 +1,5 @@
-//! Aligns records that overlap in time, such as those of a transfer and its server, on one time axis.
+//! Aligns records that overlap in time, such as those of a transfer and its server, on one time
+//! axis.
 
 use crate::record::Record;
 

@@ -1,4 +1,5 @@
-//! Charts of throughput as moving averages over 1 ms and 1000 ms, with losses as dots (ICDC's figures).
+//! Charts of throughput as moving averages over 1 ms and 1000 ms, with losses as dots (ICDC's
+//! figures).
 
 use longhaul_core::telemetry::Sockets;
 use longhaul_core::units::Bytes;
@@ -76,8 +77,8 @@ fn compared(records: &[AlignedRecord<'_>]) -> Option<Chart> {
     Some(over_time(title, note, ("Throughput", Unit::BitsPerSecond), series))
 }
 
-/// Returns bits per second over the last `window` seconds; otherwise the gap between readings in seconds, if it
-/// is too large for the window.
+/// Returns bits per second over the last `window` seconds; otherwise the gap between readings in
+/// seconds, if it is too large for the window.
 fn average(counter: &Counter, window: f64) -> Result<Vec<Point>, f64> {
     let lasts = counter.growing().map_or(0.0, |(from, to)| to - from);
     if lasts < window {
@@ -96,7 +97,8 @@ fn acknowledged(record: &Record) -> Vec<Point> {
     average(&curves::acked(record, WIDE), WIDE).unwrap_or_default()
 }
 
-/// Returns the times of loss events that this endpoint observed, by kind; omits kinds without an event.
+/// Returns the times of loss events that this endpoint observed, by kind; omits kinds without an
+/// event.
 fn losses(record: &Record) -> Vec<(String, Vec<f64>)> {
     let last = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
     let counted = |name: &str, count: u64| format!("{name} ({})", format_value(Unit::Number, count as f64));

@@ -27,7 +27,8 @@ pub(super) struct Burstiness {
     pub(super) peak: Option<f64>,
     /// The 99 % quantile of the averages over 1 ms; `None` if samples are too far apart.
     pub(super) p99: Option<f64>,
-    /// The share of the steady time with samples close enough for averages over 1 ms; elsewhere the peak may have been higher.
+    /// The share of the steady time with samples close enough for averages over 1 ms; elsewhere the
+    /// peak may have been higher.
     pub(super) seen: f64,
 }
 
@@ -53,7 +54,8 @@ impl Burstiness {
     }
 }
 
-/// Returns the steady time: from the first 90 % of the largest average over 1 s to 1 s before the end.
+/// Returns the steady time: from the first 90 % of the largest average over 1 s to 1 s before the
+/// end.
 fn steady(counter: &Counter) -> Option<Span> {
     let averages = moving_average(counter, WIDE);
     let largest = averages.iter().map(|(_, average)| *average).max_by(f64::total_cmp)?;

@@ -75,7 +75,8 @@ impl Figure {
         measured.into_iter().filter_map(compared).collect()
     }
 
-    /// Makes the chart of one record, or of several with one line of each; `None` if it would hold references only.
+    /// Makes the chart of one record, or of several with one line of each; `None` if it would hold
+    /// references only.
     fn chart(
         &self,
         records: &[AlignedRecord<'_>],

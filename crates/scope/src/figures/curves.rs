@@ -7,7 +7,8 @@ use crate::record::schema::{Sample, Side};
 
 use super::flow::Counter;
 
-/// Segments count as equally sized if their mean differs from the connection's MSS by less than this share.
+/// Segments count as equally sized if their mean differs from the connection's MSS by less than
+/// this share.
 const ALIKE: f64 = 0.05;
 
 /// Maximum duration of a reading, as a share of the averaging window.
@@ -23,12 +24,13 @@ pub(crate) fn receives(record: &Record) -> bool {
     }
 }
 
-/// Counts the bytes on the wire at this endpoint: received by a receiver, whether read or not; sent by a
-/// sender, retransmissions included.
+/// Counts the bytes on the wire at this endpoint: received by a receiver, whether read or not; sent
+/// by a sender, retransmissions included.
 ///
-/// The kernel counts received bytes only in order: bytes behind a gap count when the gap is filled. It counts
-/// segments on arrival, so segments give the exact time if all have one size. Older records have neither
-/// counter; then bytes read and unread count for a receiver, and acknowledged bytes for a sender.
+/// The kernel counts received bytes only in order: bytes behind a gap count when the gap is filled.
+/// It counts segments on arrival, so segments give the exact time if all have one size. Older
+/// records have neither counter; then bytes read and unread count for a receiver, and acknowledged
+/// bytes for a sender.
 pub(super) fn wire(record: &Record, window: f64) -> Counter {
     let last = record.samples.last().map(|(_, sample)| sample.sockets).unwrap_or_default();
     match receives(record) {
@@ -46,8 +48,8 @@ pub(super) fn wire(record: &Record, window: f64) -> Counter {
     }
 }
 
-/// Returns the mean bytes of a received segment; `None` if sizes differ, as on a virtual link, where the kernel
-/// counts a burst as one segment.
+/// Returns the mean bytes of a received segment; `None` if sizes differ, as on a virtual link,
+/// where the kernel counts a burst as one segment.
 fn segment(record: &Record) -> Option<f64> {
     let (_, last) = record.samples.last()?;
     let streams = record.samples.iter().rev().flat_map(|(_, sample)| &sample.streams);
@@ -63,8 +65,8 @@ pub(super) fn acked(record: &Record, window: f64) -> Counter {
 
 /// Counts over samples whose time is precise enough for averages over `window` seconds.
 ///
-/// A reading may wait for the socket or for a core. Bytes counted after such a wait have a wrong time: a steady
-/// flow would appear to pause and burst.
+/// A reading may wait for the socket or for a core. Bytes counted after such a wait have a wrong
+/// time: a steady flow would appear to pause and burst.
 fn counted(record: &Record, window: f64, of: impl Fn(&Sample) -> u64) -> Counter {
     let seconds = |sample: &Sample| sample.took.unwrap_or_default().as_secs_f64();
     let certain = record.samples.iter().filter(|(_, sample)| seconds(sample) <= DOUBT * window);

@@ -71,8 +71,8 @@ impl Counter {
 
     /// Returns the bins between readings, as spans.
     ///
-    /// All are [`BIN`] wide except the last, which includes a remainder too short for a rate, and gaps between
-    /// readings. There are at most twice as many bins as readings.
+    /// All are [`BIN`] wide except the last, which includes a remainder too short for a rate, and
+    /// gaps between readings. There are at most twice as many bins as readings.
     pub(super) fn bins(&self) -> Vec<Span> {
         let (Some((first, _)), Some((last, _))) = (self.0.first(), self.0.last()) else { return Vec::new() };
         if last <= first {
@@ -102,7 +102,8 @@ impl Counter {
         (to > from).then_some((from, to))
     }
 
-    /// Returns the steady part of the span of growth: its last 30 s, or its last third if that is shorter.
+    /// Returns the steady part of the span of growth: its last 30 s, or its last third if that is
+    /// shorter.
     pub(super) fn steady(&self) -> Option<Span> {
         self.growing().map(|(from, to)| (to - STEADY.min((to - from) / 3.0), to))
     }

@@ -208,7 +208,8 @@ fn steps(counter: &Counter, value: impl Fn((f64, f64)) -> f64) -> Vec<Point> {
     bins.into_iter().map(|bin| Point::from((bin.0, value(bin)))).chain(end).collect()
 }
 
-/// Throughput of each stream that moved bytes, by its number; empty for a single one, and for more streams than `most`.
+/// Throughput of each stream that moved bytes, by its number; empty for a single one, and for more
+/// streams than `most`.
 pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> {
     let received = receives(record);
     let mut readings: std::collections::BTreeMap<usize, Vec<(f64, u64)>> = Default::default();
@@ -264,7 +265,8 @@ fn counted(record: &Record, of: fn(&Sample) -> u64) -> Vec<Point> {
     if counter.total() == 0.0 {
         return Vec::new();
     }
-    // Fractions come from interpolation between readings: round them away, except in a wide bin, which holds a mean.
+    // Fractions come from interpolation between readings: round them away, except in a wide bin,
+    // which holds a mean.
     steps(&counter, |bin| {
         let width = bin.1 - bin.0;
         (counter.rate(bin) * width).round() * (BIN / width).min(1.0)

@@ -22,13 +22,13 @@ use charts::AlignedRecord;
 pub(crate) use curves::receives;
 pub use values::{values, values_of_file};
 
-/// Makes charts of named records: throughput in bins of 0.5 s and as moving averages, buffers, page cache,
-/// windows, rates, RTT and losses over time.
+/// Makes charts of named records: throughput in bins of 0.5 s and as moving averages, buffers, page
+/// cache, windows, rates, RTT and losses over time.
 ///
-/// Socket buffer, application buffer and throughput are UsadaFox's figures 4, 5 and 6; moving averages over 1
-/// ms and 1000 ms with duplicate acknowledgements and retransmits as dots are ICDC's. Several records share the
-/// charts, one colour each. Records that overlap by their hosts' clocks share the time axis; others start at
-/// zero. Charts without data are omitted.
+/// Socket buffer, application buffer and throughput are UsadaFox's figures 4, 5 and 6; moving
+/// averages over 1 ms and 1000 ms with duplicate acknowledgements and retransmits as dots are
+/// ICDC's. Several records share the charts, one colour each. Records that overlap by their hosts'
+/// clocks share the time axis; others start at zero. Charts without data are omitted.
 pub fn of_records(records: &[(String, Record)]) -> Sheet {
     let alignment = alignment::align(records);
     let mut placed = Vec::new();

@@ -7,13 +7,15 @@ pub(super) const NARROW: f64 = 1e-3;
 /// The wide window in seconds: shows the throughput.
 pub(super) const WIDE: f64 = 1.0;
 
-/// Readings resolve a window if they are at most this many windows apart: a sampler is always slightly late.
+/// Readings resolve a window if they are at most this many windows apart: a sampler is always
+/// slightly late.
 const CLOSE: f64 = 1.5;
 
-/// Returns the mean growth per second over the last `window` seconds: avg(t) = (B(t) - B(t - w)) / w, and its time.
+/// Returns the mean growth per second over the last `window` seconds: avg(t) = (B(t) - B(t - w)) /
+/// w, and its time.
 ///
-/// B grows linearly between readings, so the average bends only at a reading and one window after it. The
-/// values at these times define the whole line, and two close readings are no burst.
+/// B grows linearly between readings, so the average bends only at a reading and one window after
+/// it. The values at these times define the whole line, and two close readings are no burst.
 pub(super) fn moving_average(counter: &Counter, window: f64) -> Vec<(f64, f64)> {
     let Some(last) = counter.times().last() else { return Vec::new() };
     let later = counter.times().map(|at| at + window).filter(|at| *at <= last);
@@ -40,7 +42,8 @@ pub(super) fn quantile(counter: &Counter, window: f64, (from, to): Span, share: 
     averages.get((averages.len() as f64 * share) as usize).copied()
 }
 
-/// Checks that readings are close enough for averages over `window`; otherwise returns their typical gap in seconds.
+/// Checks that readings are close enough for averages over `window`; otherwise returns their
+/// typical gap in seconds.
 pub(super) fn resolves(counter: &Counter, window: f64) -> Result<(), f64> {
     match counter.growing().and_then(|span| counter.typical_gap(span)) {
         Some(gap) if gap > CLOSE * window => Err(gap),

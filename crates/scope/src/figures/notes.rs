@@ -118,7 +118,8 @@ fn limits(done: &Done) -> String {
     format!("limited by {}{shares}", done.finding.limit)
 }
 
-/// Returns evidence and remedy of the limit: the transfer's own, or of an interrupted transfer those of its samples.
+/// Returns evidence and remedy of the limit: the transfer's own, or of an interrupted transfer
+/// those of its samples.
 fn advice(record: &Record) -> Vec<String> {
     let advice = match record.outcome() {
         Some(Event::Done(done)) => done.finding.advice.clone(),

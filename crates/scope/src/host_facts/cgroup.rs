@@ -1,4 +1,5 @@
-//! Limits of this process's control groups (kernel documentation, admin-guide/cgroup-v2 and cgroup-v1).
+//! Limits of this process's control groups (kernel documentation, admin-guide/cgroup-v2 and
+//! cgroup-v1).
 
 use std::path::{Path, PathBuf};
 

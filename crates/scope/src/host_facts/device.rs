@@ -57,7 +57,8 @@ fn has_link(link: &Link) -> Reading<()> {
     }
 }
 
-/// Refuses devices that other devices carry: some answer with the modes of those, and none of them can be set.
+/// Refuses devices that other devices carry: some answer with the modes of those, and none of them
+/// can be set.
 fn has_modes(link: &Link) -> Reading<()> {
     match &link.kind {
         Some(kind) => Err(format!("{} is a virtual device ({kind}): the devices below it decide", link.name)),
@@ -91,7 +92,8 @@ fn queueing(link: &Link) -> Reading<Qdisc> {
     Ok(Qdisc { root, children: kinds.collect(), is_default })
 }
 
-/// Groups kernel features as ethtool(8) does; a feature that is neither active nor switchable is off.
+/// Groups kernel features as ethtool(8) does; a feature that is neither active nor switchable is
+/// off.
 fn offloads(features: &Features) -> Vec<Offload> {
     // Those of IPv4 decide; those of IPv6 are switched with them.
     type Names = &'static [&'static str];

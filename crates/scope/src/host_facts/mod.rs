@@ -1,6 +1,7 @@
 //! Reads the facts that [`longhaul_core::host_check`] judges: kernel files, outgoing device, disk.
 //!
-//! Needs no privilege and changes nothing. A failed reading holds its path or call and the system's reason; the others are unaffected.
+//! Needs no privilege and changes nothing. A failed reading holds its path or call and the system's
+//! reason; the others are unaffected.
 
 mod cgroup;
 mod device;

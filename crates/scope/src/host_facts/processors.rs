@@ -26,7 +26,8 @@ pub(super) fn governors(tree: &KernelTree) -> Reading<Vec<String>> {
 
 /// Returns the NUMA node of a device.
 ///
-/// `/sys` shows the network namespace that mounted it; the MAC address confirms that its device is this one.
+/// `/sys` shows the network namespace that mounted it; the MAC address confirms that its device is
+/// this one.
 pub(super) fn numa(tree: &KernelTree, link: &Link) -> Reading<NumaFacts> {
     let directory = format!("/sys/class/net/{}", link.name);
     let index: u32 = tree.value(&format!("{directory}/ifindex"))?;

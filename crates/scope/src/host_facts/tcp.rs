@@ -42,7 +42,8 @@ pub(super) fn congestion(tree: &KernelTree) -> CongestionFacts {
     }
 }
 
-/// Returns the TCP modules listed in the kernel's `modules.dep` (depmod(8)), which modprobe(8) reads.
+/// Returns the TCP modules listed in the kernel's `modules.dep` (depmod(8)), which modprobe(8)
+/// reads.
 fn modules(tree: &KernelTree, release: &str) -> Reading<Vec<String>> {
     let text = tree.text(&format!("/lib/modules/{release}/modules.dep"))?;
     // A line reads "kernel/net/ipv4/tcp_bbr.ko.xz: DEPENDENCIES".

@@ -23,10 +23,11 @@ const FREE_SHARE: u64 = 10;
 /// Maximum of bytes written: enough for a fast disk, without wear.
 const MOST: Bytes = Bytes::gib(4);
 
-/// Writes blocks to an unnamed file in `directory` for `time`; with Direct I/O, otherwise through the page cache and fdatasync.
+/// Writes blocks to an unnamed file in `directory` for `time`; with Direct I/O, otherwise through
+/// the page cache and fdatasync.
 ///
-/// The file has no name (O_TMPFILE), or is unlinked at once where the file system lacks O_TMPFILE: no file
-/// remains, however the process ends. `time` also bounds the wait for a hung disk.
+/// The file has no name (O_TMPFILE), or is unlinked at once where the file system lacks O_TMPFILE:
+/// no file remains, however the process ends. `time` also bounds the wait for a hung disk.
 ///
 /// # Errors
 /// The reason why the directory is not writable.
@@ -94,8 +95,8 @@ impl TestFile {
         self.collect(&ended, start, time)
     }
 
-    /// Starts a thread that writes and reports blocks, the `next` in turns with others, until reports are no longer
-    /// received; a hung disk blocks this thread only.
+    /// Starts a thread that writes and reports blocks, the `next` in turns with others, until
+    /// reports are no longer received; a hung disk blocks this thread only.
     fn start_writer(
         &self,
         number: usize,

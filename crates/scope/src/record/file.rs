@@ -1,4 +1,5 @@
-//! The file of a record: opened without loss of other data, replaced late, written until the first error.
+//! The file of a record: opened without loss of other data, replaced late, written until the first
+//! error.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, Write};
@@ -9,7 +10,8 @@ use serde::Serialize;
 
 use super::schema::{Header, MAGIC};
 
-/// Maximum bytes held back while an earlier record remains; thousands of lines, where a few are usual.
+/// Maximum bytes held back while an earlier record remains; thousands of lines, where a few are
+/// usual.
 const MAX_HELD_BYTES: usize = 8 << 20;
 
 /// The file of a record, until writing to it fails.

@@ -10,10 +10,12 @@ use super::schema::{End, Sample};
 
 /// Maximum bytes of a line; a sample of ten thousand streams has 15 MB.
 pub(super) const LONGEST_LINE: u64 = 64 << 20;
-/// Maximum bytes of a line other than a sample; an unknown event takes many times its length in memory.
+/// Maximum bytes of a line other than a sample; an unknown event takes many times its length in
+/// memory.
 const LONGEST_EVENT: usize = 1 << 20;
 
-/// Maximum bytes of the sums over connections in a sample; unknown fields take many times their length in memory.
+/// Maximum bytes of the sums over connections in a sample; unknown fields take many times their
+/// length in memory.
 const LONGEST_SUMS: usize = 64 << 10;
 /// Maximum time in seconds, ten years: an absurd time would stretch the axis of a chart.
 const LATEST: f64 = 10.0 * 365.0 * 86400.0;

@@ -1,6 +1,7 @@
 //! Records: the events of a transfer as JSON, one object per line.
 //!
-//! [`Recorder`] writes a record, [`Record`] reads one; [`schema`] defines the first and the last line.
+//! [`Recorder`] writes a record, [`Record`] reads one; [`schema`] defines the first and the last
+//! line.
 
 mod file;
 mod jobs;

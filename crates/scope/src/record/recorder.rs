@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use super::file::{Earlier, RecordFile, not_written};
 use super::schema::{End, Header, Host, MAGIC, Side, Telemetry, VERSION};
 
-/// Flush interval: a crash loses at most this much of the record. A wake-up per sample would double the CPU time of recording.
+/// Flush interval: a crash loses at most this much of the record. A wake-up per sample would double
+/// the CPU time of recording.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes of unwritten events in memory: many seconds of one stream sampled every 1 ms.
@@ -64,10 +65,12 @@ struct RecorderState {
 impl Recorder {
     /// Creates the record at `path`, or replaces an earlier one, and starts the writer thread.
     ///
-    /// A transfer ([`Side::Get`], [`Side::Put`]) replaces an earlier record at [`Event::Opened`]: a run that fails
-    /// before it has opened the file does not overwrite the record of an earlier run.
+    /// A transfer ([`Side::Get`], [`Side::Put`]) replaces an earlier record at [`Event::Opened`]: a
+    /// run that fails before it has opened the file does not overwrite the record of an earlier
+    /// run.
     ///
-    /// `what` is recorded verbatim: it must contain no password and no key. `pace` is that of the header.
+    /// `what` is recorded verbatim: it must contain no password and no key. `pace` is that of the
+    /// header.
     ///
     /// # Errors
     /// The path is not writable, holds no record, or another transfer writes to it.

@@ -1,4 +1,5 @@
-//! The lines of a record: a header, events ([`JobEvent`](longhaul_core::event::JobEvent)), and an end.
+//! The lines of a record: a header, events ([`JobEvent`](longhaul_core::event::JobEvent)), and an
+//! end.
 //!
 //! A reader must ignore unknown fields and events: they may be added within a version.
 
@@ -27,7 +28,8 @@ pub struct Header {
     pub side: Side,
     /// What was recorded: a URL without credentials, or a directory.
     pub what: String,
-    /// The rate that `--pace` sets for what this end sends: for each connection of a server, for all of an upload together.
+    /// The rate that `--pace` sets for what this end sends: for each connection of a server, for
+    /// all of an upload together.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "pace_bps")]
     pub pace: Option<Rate>,
     /// The program and its version.

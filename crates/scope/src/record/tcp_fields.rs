@@ -4,8 +4,9 @@ use serde::Deserialize;
 
 /// The kept fields, by the kernel's names: all that figures need.
 ///
-/// A field that is missing is zero, as one that has counted nothing, and figures leave out what is zero throughout. A
-/// repeated field, and a value that is no number of 64 bits, damage the line of the record.
+/// A field that is missing is zero, as one that has counted nothing, and figures leave out what is
+/// zero throughout. A repeated field, and a value that is no number of 64 bits, damage the line of
+/// the record.
 ///
 /// A complete TCP_INFO takes 284 bytes per connection and sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -1,4 +1,5 @@
-//! Decides whether a request is allowed, before it is routed: tokens, their rights and directories, credentials in clear.
+//! Decides whether a request is allowed, before it is routed: tokens, their rights and directories,
+//! credentials in clear.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +75,8 @@ impl Grant {
 
     /// Returns whether a paused upload of this token may be continued and started over.
     ///
-    /// The only token of a server may do so with every upload, and every token with one of such a server.
+    /// The only token of a server may do so with every upload, and every token with one of such a
+    /// server.
     pub(crate) fn may_start_over(&self, holder: Option<&str>) -> bool {
         self.holder.is_none() || holder.is_none() || self.holder.as_deref() == holder
     }
@@ -145,8 +147,9 @@ impl Access {
     /// Decides on a request for `path`.
     ///
     /// # Errors
-    /// The reply: 421 for another host's name, 400 for two tokens, 401 without a valid one, 403 where the token does not permit the request, or credentials come in
-    /// clear, 429 after too many wrong tokens of this client.
+    /// The reply: 421 for another host's name, 400 for two tokens, 401 without a valid one, 403
+    /// where the token does not permit the request, or credentials come in clear, 429 after too
+    /// many wrong tokens of this client.
     pub(crate) fn authorise(
         &self,
         request: &RequestHead,
@@ -267,10 +270,12 @@ mod tests {
         let (right, wrong) = ("Authorization: Bearer s3cret", "Authorization: Bearer guess");
         let guesses: Vec<_> = (0..1000).map(|n| put(1, wrong, f64::from(n) / 1000.0)).collect();
         assert_eq!(guesses.iter().filter(|status| **status == 401).count(), 20);
-        // A guess that is right shows no more than a wrong one; requests without a token are not counted.
+        // A guess that is right shows no more than a wrong one; requests without a token are not
+        // counted.
         assert_eq!([put(1, right, 0.999), put(1, "X: y", 0.999), put(2, right, 0.999)], [429, 401, 200]);
         assert_eq!([put(1, right, 2.1), put(1, wrong, 2.1), put(1, right, 2.1)], [200, 401, 200]);
-        // A token that was accepted from this client stays so: the guesses may be another's behind the same proxy.
+        // A token that was accepted from this client stays so: the guesses may be another's behind
+        // the same proxy.
         assert_eq!([put(1, wrong, 2.1), put(1, wrong, 2.1), put(1, right, 2.1)], [401, 429, 200]);
     }
 

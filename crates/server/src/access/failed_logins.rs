@@ -26,7 +26,8 @@ pub(super) struct FailedLogins(Mutex<HashMap<ClientKey, ClientLogins>>);
 struct ClientLogins {
     /// The time until which its wrong tokens are paid for (GCRA, ITU-T I.371).
     paid: Instant,
-    /// The names of tokens that were accepted from it. They stay so: behind a proxy or NAT, an attacker is the same client as others.
+    /// The names of tokens that were accepted from it. They stay so: behind a proxy or NAT, an
+    /// attacker is the same client as others.
     accepted: Vec<Option<Arc<str>>>,
 }
 
@@ -35,7 +36,8 @@ struct ClientLogins {
 pub(super) enum Login {
     Accepted,
     Wrong,
-    /// The client has shown too many wrong tokens: a new one is not accepted, whether it is right or wrong.
+    /// The client has shown too many wrong tokens: a new one is not accepted, whether it is right
+    /// or wrong.
     Refused,
 }
 

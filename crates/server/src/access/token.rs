@@ -29,7 +29,8 @@ impl Token {
         }
     }
 
-    /// Returns whether `shown` is the token; takes the same time for every other text of its length.
+    /// Returns whether `shown` is the token; takes the same time for every other text of its
+    /// length.
     pub(super) fn is(&self, shown: &str) -> bool {
         blake3::hash(shown.as_bytes()) == self.digest
     }

@@ -26,11 +26,12 @@ pub(super) struct TokenDirectory {
     pub(super) token: Arc<str>,
 }
 
-/// Looks for the tokens' directories, on all file systems at once; returns those whose file system does not answer. Their tokens may be
-/// used: only requests below such a directory depend on it.
+/// Looks for the tokens' directories, on all file systems at once; returns those whose file system
+/// does not answer. Their tokens may be used: only requests below such a directory depend on it.
 ///
 /// # Errors
-/// Why the first directory, in the file's order, that its file system reports as unusable cannot be used.
+/// Why the first directory, in the file's order, that its file system reports as unusable cannot be
+/// used.
 pub(super) async fn check(
     files: &Arc<StaticFiles>,
     directories: &[TokenDirectory],

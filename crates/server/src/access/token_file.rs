@@ -27,7 +27,8 @@ use crate::reply::static_files::StaticFiles;
 /// No file of tokens is larger; a device would never end.
 const LARGEST: u64 = 1 << 20;
 
-/// Permissions that let others than the owner change a file of tokens, or others than its group read it.
+/// Permissions that let others than the owner change a file of tokens, or others than its group
+/// read it.
 pub const WIDE_MODE: u32 = 0o027;
 
 /// A token, and what it permits.
@@ -56,7 +57,8 @@ pub(crate) struct TokenFile {
 /// The file as it was last read, whether it was usable or not.
 struct SeenFile {
     state: Option<FileState>,
-    /// Why it was not usable; it is read again until it is, as a directory may be made that it names.
+    /// Why it was not usable; it is read again until it is, as a directory may be made that it
+    /// names.
     refused: Option<String>,
 }
 
@@ -148,7 +150,8 @@ impl TokenFile {
         Ok(())
     }
 
-    /// Returns the token with this text; looks at all tokens, so that the time does not tell which are there.
+    /// Returns the token with this text; looks at all tokens, so that the time does not tell which
+    /// are there.
     pub(super) fn find(&self, shown: &str) -> Option<Arc<TokenEntry>> {
         let current = self.current.read();
         current
@@ -193,7 +196,8 @@ impl TokenFile {
         }
     }
 
-    /// Reads the file where it has changed, or was not usable; returns whether it has changed, and what it holds.
+    /// Reads the file where it has changed, or was not usable; returns whether it has changed, and
+    /// what it holds.
     fn read_changed(&self) -> Option<(bool, ReadTokens)> {
         let state = FileState::at(&self.path);
         let mut seen = self.seen.lock();

@@ -1,6 +1,8 @@
-//! Which connections get a slot: a cap, and a fair share of slots for each client. Pure: the time is passed in.
+//! Which connections get a slot: a cap, and a fair share of slots for each client. Pure: the time
+//! is passed in.
 //!
-//! [`ConnectionAdmission`] holds the connections by client; `eviction` chooses the one that is closed for a new one.
+//! [`ConnectionAdmission`] holds the connections by client; `eviction` chooses the one that is
+//! closed for a new one.
 
 mod eviction;
 #[cfg(test)]
@@ -111,7 +113,8 @@ impl ConnectionAdmission {
         (id, admitted)
     }
 
-    /// Returns a connection that has waited and now gets a slot, and the one that must be closed for it.
+    /// Returns a connection that has waited and now gets a slot, and the one that must be closed
+    /// for it.
     pub(super) fn next(&mut self, now: Duration) -> Option<(ConnectionId, Option<ConnectionId>)> {
         let mut waiting = self.waiting.iter().map(|(&id, &client)| (id, client));
         let (id, client, slot) =

@@ -61,7 +61,8 @@ impl ConnectionSlots {
         Self { started: Instant::now(), state: Mutex::new(state), existing: watch::Sender::new(0) }
     }
 
-    /// Takes a slot for a connection from `client`, or a place among those that wait; `None` where there is neither.
+    /// Takes a slot for a connection from `client`, or a place among those that wait; `None` where
+    /// there is neither.
     pub(crate) fn arrive(self: &Arc<Self>, client: IpAddr) -> Option<ConnectionSlot> {
         let (sent, signals) = (Arc::<AtomicU64>::default(), Arc::<SlotSignals>::default());
         let mut state = self.state.lock();

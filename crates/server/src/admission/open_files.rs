@@ -1,4 +1,5 @@
-//! The limit of open files, divided among connections and uploads, so that none of them fails for lack of a descriptor.
+//! The limit of open files, divided among connections and uploads, so that none of them fails for
+//! lack of a descriptor.
 
 use longhaul_core::initial_window::InitialWindow;
 
@@ -6,30 +7,35 @@ use crate::Config;
 use crate::measurement::UDP_PORTS;
 use crate::server::METRICS_CONNECTIONS;
 
-/// Descriptors of the process itself: standard streams, event loop, signals, the root, the mount table, the log, a record.
+/// Descriptors of the process itself: standard streams, event loop, signals, the root, the mount
+/// table, the log, a record.
 const OF_PROCESS: usize = 32;
 
-/// Descriptors of one connection: its socket, and three more. A listing has a directory, its entries or its index page, and the target of
-/// a link open; a file takes two while it is opened; an upload over TLS takes a socket pair and a second descriptor of its socket.
+/// Descriptors of one connection: its socket, and three more. A listing has a directory, its
+/// entries or its index page, and the target of a link open; a file takes two while it is opened;
+/// an upload over TLS takes a socket pair and a second descriptor of its socket.
 const OF_CONNECTION: usize = 4;
 
-/// Descriptors of one upload, of which 13 to 14 were seen (26 November 2026): its directory; its file, which the partial file, the writer
-/// (twice), the journal, the hasher and the page counter have open; the processor times of five threads; its connection's socket twice,
-/// which may close before the last sync; a journal being written, and a file being read back.
+/// Descriptors of one upload, of which 13 to 14 were seen (26 November 2026): its directory; its
+/// file, which the partial file, the writer (twice), the journal, the hasher and the page counter
+/// have open; the processor times of five threads; its connection's socket twice, which may close
+/// before the last sync; a journal being written, and a file being read back.
 const OF_UPLOAD: usize = 16;
 
-/// Connections that wait for a slot may take a sixteenth of the descriptors, and those that are refused half as many.
+/// Connections that wait for a slot may take a sixteenth of the descriptors, and those that are
+/// refused half as many.
 const WAITING_DIVISOR: usize = 16;
 
 /// Uploads may take a third of the descriptors.
 const UPLOADS_DIVISOR: usize = 3;
 
-/// A quarter of few uploads are only for file systems without one: where some hang, one place must be left to another.
+/// A quarter of few uploads are only for file systems without one: where some hang, one place must
+/// be left to another.
 const FIRST_UPLOADS_DIVISOR: usize = 4;
 
 impl Config {
-    /// Lowers the limits of connections and of uploads to what `files` open files allow; `is_observed` is whether
-    /// [`crate::Server::observe`] is to be called.
+    /// Lowers the limits of connections and of uploads to what `files` open files allow;
+    /// `is_observed` is whether [`crate::Server::observe`] is to be called.
     pub fn fit_open_files(&mut self, files: u64, is_observed: bool) {
         let files = usize::try_from(files).unwrap_or(usize::MAX);
         self.limits.connections.waiting =
@@ -46,7 +52,8 @@ impl Config {
         } else {
             0
         };
-        // A second descriptor of the socket, where it is observed, and where the initial window is paced.
+        // A second descriptor of the socket, where it is observed, and where the initial window is
+        // paced.
         let is_watched = is_observed || self.metrics.is_some();
         let is_window_paced = self.pacing.initial_window != InitialWindow::Off;
         let of_connection = OF_CONNECTION + usize::from(is_watched) + usize::from(is_window_paced);
@@ -56,7 +63,8 @@ impl Config {
         limits.per_client = limits.per_client.min(limits.open);
     }
 
-    /// Returns the descriptors that depend on no limit: those of listening sockets, and of connections without a slot.
+    /// Returns the descriptors that depend on no limit: those of listening sockets, and of
+    /// connections without a slot.
     fn fixed_descriptors(&self) -> usize {
         let without_slot = self.limits.connections.waiting + self.limits.connections.refusals();
         let listening = self.listen.len() + without_slot;

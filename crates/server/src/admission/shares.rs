@@ -1,4 +1,5 @@
-//! Shares of what is costly: listings, hashing, uploads, TLS handshakes. One client, or one token, cannot take all of it.
+//! Shares of what is costly: listings, hashing, uploads, TLS handshakes. One client, or one token,
+//! cannot take all of it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +9,8 @@ use tokio::sync::watch;
 
 use crate::admission::ClientKey;
 
-/// Takes shares of what requests need: a named token, from whatever address it comes, else a client.
+/// Takes shares of what requests need: a named token, from whatever address it comes, else a
+/// client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Requester {
     Client(ClientKey),
@@ -17,9 +19,11 @@ pub(crate) enum Requester {
 
 /// Places that holders share; clones share them.
 ///
-/// A holder's places are bounded by the number of free ones, so that the present holders at their bound still leave places to a new one.
-/// (The rule of switches that share a buffer: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches",
-/// 1998, with alpha = 1.) Some places beyond that are for the first share of a holder only, for the case of many holders.
+/// A holder's places are bounded by the number of free ones, so that the present holders at their
+/// bound still leave places to a new one. (The rule of switches that share a buffer: Choudhury and
+/// Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998, with alpha =
+/// 1.) Some places beyond that are for the first share of a holder only, for the case of many
+/// holders.
 #[derive(Clone)]
 pub(crate) struct Shares<K> {
     places: usize,

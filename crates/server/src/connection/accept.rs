@@ -23,7 +23,8 @@ use crate::pacing::reply_pacing::PacedConnection;
 use crate::shutdown::ServerPhase;
 use crate::tls::lacks_revocations;
 
-/// Pause after accept(2) failed for lack of descriptors or memory: another connection must close first.
+/// Pause after accept(2) failed for lack of descriptors or memory: another connection must close
+/// first.
 const RESOURCE_RETRY: Duration = Duration::from_millis(200);
 
 /// The interval at which a finishing server looks whether uploads are in progress.
@@ -38,8 +39,9 @@ const NO_SLOT: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nC
 
 /// Accepts connections until the server finishes.
 ///
-/// At the limit of connections some more are accepted and wait for a slot; further ones are answered 503 and closed, so that no client
-/// can fill the kernel's backlog. Those that find no place to wait for the client's acknowledgement are closed at once.
+/// At the limit of connections some more are accepted and wait for a slot; further ones are
+/// answered 503 and closed, so that no client can fill the kernel's backlog. Those that find no
+/// place to wait for the client's acknowledgement are closed at once.
 pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
     let mut phase = context.phase.clone();
     let mut exhausted = false;
@@ -75,7 +77,8 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
     }
 }
 
-/// Waits until the server finishes and no upload is in progress, which may need further connections.
+/// Waits until the server finishes and no upload is in progress, which may need further
+/// connections.
 async fn finished(phase: &mut watch::Receiver<ServerPhase>, context: &ServerContext) {
     let _ = phase.wait_for(|phase| *phase != ServerPhase::Running).await;
     let in_progress =
@@ -118,7 +121,8 @@ async fn refuse(transport: &mut ServerTransport, slowest: Rate) {
     }
 }
 
-/// Answers 503 without waiting, where there is no place for that: the socket is to be closed at once.
+/// Answers 503 without waiting, where there is no place for that: the socket is to be closed at
+/// once.
 fn refuse_at_once(stream: &TcpStream) {
     // Not by way of the runtime, which may not know yet that the socket is writable.
     let _ = send(stream, NO_SLOT, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);

@@ -69,11 +69,13 @@ impl PreparedReply {
 enum AfterReply {
     /// Keep alive: read the next request.
     KeepAlive,
-    /// Close once the reply is acknowledged; discard at most this much of what the peer still sends.
+    /// Close once the reply is acknowledged; discard at most this much of what the peer still
+    /// sends.
     Drain(Bytes),
     /// Close at once: nothing is in flight.
     Close,
-    /// Answer 503: another connection needs the slot, and a request has arrived, or the first one is on its way.
+    /// Answer 503: another connection needs the slot, and a request has arrived, or the first one
+    /// is on its way.
     MakeRoom,
     /// Reset: the peer has stalled, or another client needs the slot.
     Reset,
@@ -81,8 +83,8 @@ enum AfterReply {
 
 /// The most bytes that are discarded of a connection being closed.
 pub(crate) const DRAIN_LIMIT: Bytes = Bytes::mib(1);
-/// The most bytes that are discarded after a refused upload: its client may have a whole window in flight
-/// before it reads the refusal.
+/// The most bytes that are discarded after a refused upload: its client may have a whole window in
+/// flight before it reads the refusal.
 const UPLOAD_DRAIN_LIMIT: Bytes = Bytes::gib(1);
 
 /// How long a connection being closed waits for further acknowledgements.
@@ -157,8 +159,8 @@ impl HttpConnection {
         self.send(answer).await
     }
 
-    /// Makes the reply to a request; receives its body. `None` where the client has closed the connection: it has measured enough, or no
-    /// longer waits for digests.
+    /// Makes the reply to a request; receives its body. `None` where the client has closed the
+    /// connection: it has measured enough, or no longer waits for digests.
     async fn answer(&mut self, request: RequestHead) -> Option<PreparedReply> {
         if !self.late.admit(&request) {
             return Some(PreparedReply::last(late_requests::refusal()));
@@ -251,7 +253,8 @@ impl HttpConnection {
         }
     }
 
-    /// Logs and counts the reply that was being sent, of which the socket has accepted so many bytes, head included.
+    /// Logs and counts the reply that was being sent, of which the socket has accepted so many
+    /// bytes, head included.
     fn reply_ends(&mut self, sent: Bytes, error: Option<&ReplyError>) {
         let Some(reply) = self.sending.take() else { return };
         let end = (sent.saturating_sub(reply.head), reply.request.started.elapsed());
@@ -261,7 +264,8 @@ impl HttpConnection {
         }
     }
 
-    /// Returns whether others than the peer may have read the request: it came unencrypted, from another host.
+    /// Returns whether others than the peer may have read the request: it came unencrypted, from
+    /// another host.
     fn is_exposed(&self) -> bool {
         matches!(self.transport, ServerTransport::Plain(_)) && !self.peer.ip().to_canonical().is_loopback()
     }
@@ -274,7 +278,8 @@ impl HttpConnection {
         context.services.measurement.as_ref()?.receive(request, transport, (peer.ip(), ahead)).await
     }
 
-    /// Makes the reply to a request without a body; opens files on a blocking thread. `None` where the client does not wait for it.
+    /// Makes the reply to a request without a body; opens files on a blocking thread. `None` where
+    /// the client does not wait for it.
     async fn act(&mut self, action: Action) -> Option<Reply> {
         Some(match action {
             Action::Reply(reply) => reply,

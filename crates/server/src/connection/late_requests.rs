@@ -7,7 +7,8 @@ use longhaul_core::proto::http::RequestHead;
 use crate::connection::targets::names_upload;
 use crate::reply::Reply;
 
-/// How long a finishing server waits for the next request of a transfer: as long as an upload stays active between its ranges.
+/// How long a finishing server waits for the next request of a transfer: as long as an upload stays
+/// active between its ranges.
 pub(crate) const NEXT_REQUEST: Duration = Duration::from_secs(3);
 
 /// Which requests of a connection are answered once the server finishes.
@@ -54,7 +55,8 @@ enum Continuation {
 }
 
 impl Continuation {
-    /// Returns what may follow `request`: further ranges of a file, or of an upload that it does not complete.
+    /// Returns what may follow `request`: further ranges of a file, or of an upload that it does
+    /// not complete.
     fn after(request: &RequestHead) -> Self {
         let is_partial = match request.method() {
             "GET" => request.header("range").is_some(),

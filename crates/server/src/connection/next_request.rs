@@ -21,7 +21,8 @@ pub(crate) enum NextRequest {
 }
 
 impl HttpConnection {
-    /// Reads the next request: the first byte within the idle timeout, the rest within the head timeout.
+    /// Reads the next request: the first byte within the idle timeout, the rest within the head
+    /// timeout.
     pub(crate) async fn next(&mut self) -> NextRequest {
         self.late.is_late = *self.context.phase.borrow() != ServerPhase::Running;
         let blank = self.inbox.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
@@ -52,7 +53,8 @@ impl HttpConnection {
                 Ok(_) => return NextRequest::Closed,
                 Err(_) => return NextRequest::Refused(408, "the request's head took too long".to_owned()),
             }
-            // Only a line's end completes a head; parsing after each byte would cost the square of its length.
+            // Only a line's end completes a head; parsing after each byte would cost the square of
+            // its length.
             may_be_complete =
                 self.inbox[before..].contains(&b'\n') || self.inbox.len() >= MAX_HEAD.as_usize();
         }
@@ -67,7 +69,8 @@ impl HttpConnection {
             loop {
                 match timeout(timeouts.idle, transport.read(inbox)).await {
                     Ok(read) => return matches!(read, Ok(1..)),
-                    // A slow peer may still be receiving the last reply: the connection is not idle.
+                    // A slow peer may still be receiving the last reply: the connection is not
+                    // idle.
                     Err(_) if stall.has_progressed(transport.socket()) => {}
                     Err(_) => return false,
                 }
@@ -83,7 +86,8 @@ impl HttpConnection {
         late.may_continue() && timeout(NEXT_REQUEST, received).await == Ok(true)
     }
 
-    /// Returns whether the peer of an idle connection waits for an answer: it has sent a request, or has just connected for one.
+    /// Returns whether the peer of an idle connection waits for an answer: it has sent a request,
+    /// or has just connected for one.
     pub(crate) async fn awaits_answer(&mut self) -> bool {
         let Self { transport, inbox, is_answered, .. } = self;
         !*is_answered

@@ -22,11 +22,12 @@ use crate::paths::disks::{Disk, DiskPlace, Lent};
 /// How long a connection may keep a blocking thread before other connections get it.
 const BLOCKING_TURN: Duration = Duration::from_millis(20);
 
-/// How long a blocking thread waits for its socket: at 10 Gbit/s half of the largest limit of unsent data (`MORE_UNSENT`) is sent in 6.7 ms.
+/// How long a blocking thread waits for its socket: at 10 Gbit/s half of the largest limit of
+/// unsent data (`MORE_UNSENT`) is sent in 6.7 ms.
 const SOCKET_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 8_000_000 };
 
-/// A reply of at most this size is sent by the connection's task where its files are cached: that takes less than a change of
-/// threads, and holds up other connections for less than a millisecond.
+/// A reply of at most this size is sent by the connection's task where its files are cached: that
+/// takes less than a change of threads, and holds up other connections for less than a millisecond.
 const SMALL_REPLY: Bytes = Bytes::kib(512);
 
 /// Sends a reply, on threads of its disk where that may have to be waited for.
@@ -73,7 +74,8 @@ pub(crate) async fn send_plain(
     }
 }
 
-/// Stores the bytes that the socket has accepted; lets a peer that keeps up have more unsent bytes in the kernel's buffer.
+/// Stores the bytes that the socket has accepted; lets a peer that keeps up have more unsent bytes
+/// in the kernel's buffer.
 pub(crate) fn record_sent(outgoing: &Outgoing, sent: &AtomicU64, socket: &TcpStream) {
     let now = outgoing.sent().get();
     let before = sent.swap(now, Ordering::Relaxed);
@@ -92,7 +94,8 @@ fn sends_at_once(outgoing: &Outgoing, disk: Option<&Disk>) -> bool {
     !outgoing.reads_files() || (disk.is_some_and(Disk::is_local) && outgoing.is_cached(SMALL_REPLY))
 }
 
-/// Sends turn after turn while the peer keeps up: a change of threads per turn would cost more than the sending.
+/// Sends turn after turn while the peer keeps up: a change of threads per turn would cost more than
+/// the sending.
 ///
 /// While the socket is full, the place is lent to other replies.
 fn take_turns(stream: &TcpStream, outgoing: &mut Outgoing, place: &mut DiskPlace) -> Result<Turn, SendError> {
@@ -119,7 +122,8 @@ fn becomes_writable(stream: &TcpStream, within: &Timespec) -> bool {
     matches!(poll(&mut sockets, Some(within)), Ok(1..))
 }
 
-/// Clears the runtime's readiness where the socket is full, so that `writable` waits; sends nothing.
+/// Clears the runtime's readiness where the socket is full, so that `writable` waits; sends
+/// nothing.
 fn clear_readiness(stream: &TcpStream) {
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     let cleared = stream.try_io(Interest::WRITABLE, || match becomes_writable(stream, &NOW) {
@@ -129,7 +133,8 @@ fn clear_readiness(stream: &TcpStream) {
     drop(cleared);
 }
 
-/// Sends one turn; clears the runtime's readiness where the socket is full, so that `writable` waits.
+/// Sends one turn; clears the runtime's readiness where the socket is full, so that `writable`
+/// waits.
 fn take_turn(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendError> {
     let mut turn = Ok(Turn::Blocked);
     let readiness = stream.try_io(Interest::WRITABLE, || {

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::tcp_info;
 
-/// A peer's mean rate is compared with the limit after this many stall timeouts, so that slow start does not count.
+/// A peer's mean rate is compared with the limit after this many stall timeouts, so that slow start
+/// does not count.
 pub(crate) const SETTLING_STALLS: u32 = 3;
 
 /// Follows how far a peer has acknowledged.
 ///
-/// A slow peer acknowledges a little at a time, though its window may open in steps of some kilobytes; a
-/// stalled or vanished one does not. Bytes that the socket accepts say less: a send buffer fills long before
-/// it drains.
+/// A slow peer acknowledges a little at a time, though its window may open in steps of some
+/// kilobytes; a stalled or vanished one does not. Bytes that the socket accepts say less: a send
+/// buffer fills long before it drains.
 pub(crate) struct StallDetector {
     stall: Duration,
     slowest: Rate,
@@ -25,13 +26,15 @@ pub(crate) struct StallDetector {
 }
 
 impl StallDetector {
-    /// Starts with the bytes acknowledged so far. A peer must acknowledge within `stall`, and at `slowest` on average.
+    /// Starts with the bytes acknowledged so far. A peer must acknowledge within `stall`, and at
+    /// `slowest` on average.
     pub(crate) fn new(socket: impl AsFd, stall: Duration, slowest: Rate) -> Self {
         let (acked, now) = (acked(socket).unwrap_or_default(), Instant::now());
         Self { stall, slowest, started: now, first: acked, acked, due: now + stall * SETTLING_STALLS }
     }
 
-    /// Returns whether the peer has acknowledged anything since the last call, and is fast enough on average.
+    /// Returns whether the peer has acknowledged anything since the last call, and is fast enough
+    /// on average.
     ///
     /// To be called each time a stall timeout has passed without progress.
     pub(crate) fn has_progressed(&mut self, socket: impl AsFd) -> bool {
@@ -39,7 +42,8 @@ impl StallDetector {
         std::mem::replace(&mut self.acked, now) != now && self.is_fast_enough(socket)
     }
 
-    /// Returns whether the peer is fast enough on average; reads the socket once per stall timeout only.
+    /// Returns whether the peer is fast enough on average; reads the socket once per stall timeout
+    /// only.
     pub(crate) fn is_fast_enough(&mut self, socket: impl AsFd) -> bool {
         let now = Instant::now();
         if now < self.due {

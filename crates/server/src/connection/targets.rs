@@ -25,7 +25,8 @@ pub(crate) fn is_measurement(request: &RequestHead) -> bool {
     }
 }
 
-/// Returns whether the Host of a request is a host, with a port or without (RFC 9110, section 7.2); a request of HTTP/1.0 may have none.
+/// Returns whether the Host of a request is a host, with a port or without (RFC 9110, section 7.2);
+/// a request of HTTP/1.0 may have none.
 pub(crate) fn has_valid_host(request: &RequestHead) -> bool {
     request.header("host").is_none_or(is_host)
 }
@@ -48,8 +49,9 @@ fn is_host(text: &str) -> bool {
     name.is_none_or(is_name) && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
 }
 
-/// Returns whether a request is for one of these hosts, by its Host, and by its target where that is a URL. A page of another site
-/// whose name was made to lead here (DNS rebinding) has its own name there.
+/// Returns whether a request is for one of these hosts, by its Host, and by its target where that
+/// is a URL. A page of another site whose name was made to lead here (DNS rebinding) has its own
+/// name there.
 pub(crate) fn is_for(request: &RequestHead, hosts: &[String]) -> bool {
     let is_known = |name: &str| hosts.iter().any(|host| is_same_host(host, name));
     let absolute = request.target().split_once("://").filter(|_| !request.target().starts_with('/'));
@@ -57,7 +59,8 @@ pub(crate) fn is_for(request: &RequestHead, hosts: &[String]) -> bool {
     request.header("host").is_some_and(is_known) && authority.is_none_or(is_known)
 }
 
-/// Returns whether a Host, with a port or without, is of this host: a name, or an address with brackets or without.
+/// Returns whether a Host, with a port or without, is of this host: a name, or an address with
+/// brackets or without.
 fn is_same_host(host: &str, shown: &str) -> bool {
     let bare = |text: &str| {
         text.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase()

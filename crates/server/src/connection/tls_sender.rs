@@ -87,7 +87,8 @@ async fn read_chunk(
     Ok(filled?)
 }
 
-/// Runs an operation on files of `disk` on a blocking thread; where there is no disk, the files are in memory.
+/// Runs an operation on files of `disk` on a blocking thread; where there is no disk, the files are
+/// in memory.
 async fn blocking<T: Send + 'static>(
     disk: Option<&Disk>,
     operation: impl FnOnce() -> T + Send + 'static,

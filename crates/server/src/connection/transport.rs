@@ -69,11 +69,13 @@ impl ServerTransport {
         }
     }
 
-    /// Appends received bytes to `inbox` and returns their number; zero at the end of the connection.
+    /// Appends received bytes to `inbox` and returns their number; zero at the end of the
+    /// connection.
     pub(crate) async fn read(&mut self, inbox: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => loop {
-                // Idle connections wait here, thousands of them: none holds a buffer while it waits.
+                // Idle connections wait here, thousands of them: none holds a buffer while it
+                // waits.
                 stream.readable().await?;
                 let mut chunk = [0; READ_SIZE];
                 match stream.try_read(&mut chunk) {
@@ -92,7 +94,8 @@ impl ServerTransport {
         }
     }
 
-    /// Waits until the peer has closed its side of the connection; keeps the requests that it sends until then, up to [`READ_AHEAD`].
+    /// Waits until the peer has closed its side of the connection; keeps the requests that it sends
+    /// until then, up to [`READ_AHEAD`].
     pub(crate) async fn closed(&mut self, inbox: &mut Vec<u8>) {
         while inbox.len() < READ_AHEAD {
             if !matches!(self.read(inbox).await, Ok(1..)) {
@@ -102,7 +105,8 @@ impl ServerTransport {
         std::future::pending().await
     }
 
-    /// Receives up to `most` bytes and discards them; returns their number, zero at the end of the connection.
+    /// Receives up to `most` bytes and discards them; returns their number, zero at the end of the
+    /// connection.
     pub(crate) async fn discard(&mut self, most: usize) -> io::Result<usize> {
         match self {
             // The kernel discards the bytes without copying them (tcp(7), MSG_TRUNC).
@@ -150,11 +154,12 @@ impl ServerTransport {
         }
     }
 
-    /// Closes the connection in a way that lets the peer read the last reply (RFC 9112, section 9.6).
+    /// Closes the connection in a way that lets the peer read the last reply (RFC 9112, section
+    /// 9.6).
     ///
-    /// Shuts down the sending side, then discards what the peer still sends, up to `most` bytes: closing a socket
-    /// with unread bytes would reset the connection. Waits at most `limit` after the peer's last
-    /// acknowledgement, and not for a peer slower than `slowest`.
+    /// Shuts down the sending side, then discards what the peer still sends, up to `most` bytes:
+    /// closing a socket with unread bytes would reset the connection. Waits at most `limit` after
+    /// the peer's last acknowledgement, and not for a peer slower than `slowest`.
     pub(crate) async fn close(&mut self, limit: Duration, slowest: Rate, most: Bytes) {
         let shut_down = match self {
             Self::Plain(stream) => rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_ok(),
@@ -174,9 +179,11 @@ impl ServerTransport {
         }
     }
 
-    /// Resets the connection; discards what is still in its send buffer, for a peer that does not read.
+    /// Resets the connection; discards what is still in its send buffer, for a peer that does not
+    /// read.
     pub(crate) fn reset(&self) {
-        // Where the option is refused, the kernel's own retransmission timeout ends the connection later.
+        // Where the option is refused, the kernel's own retransmission timeout ends the connection
+        // later.
         let _ = SockRef::from(&self.socket()).set_linger(Some(Duration::ZERO));
     }
 }

@@ -12,7 +12,8 @@ use super::{Measurement, STREAM_BYTES, busy, probe_of};
 use crate::connection::transport::ServerTransport;
 use crate::reply::Reply;
 
-/// How long a stream may take: a probe of one direction takes ten seconds, one with sweeps less than this.
+/// How long a stream may take: a probe of one direction takes ten seconds, one with sweeps less
+/// than this.
 const LONGEST: Duration = Duration::from_secs(30);
 /// What is read at once.
 const PIECE: Bytes = Bytes::kib(256);
@@ -20,8 +21,9 @@ const PIECE: Bytes = Bytes::kib(256);
 const PACED_PIECE: Bytes = Bytes::kib(64);
 
 impl Measurement {
-    /// Receives the body of a request from `client`, of which `ahead` bytes came with the head; returns the reply, and how many bytes
-    /// were received; `None` where the client has closed the connection, as it does once it has measured enough.
+    /// Receives the body of a request from `client`, of which `ahead` bytes came with the head;
+    /// returns the reply, and how many bytes were received; `None` where the client has closed the
+    /// connection, as it does once it has measured enough.
     pub(crate) async fn receive(
         &self,
         request: &RequestHead,

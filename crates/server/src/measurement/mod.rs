@@ -7,8 +7,10 @@
 //!  GET /.longhaul/measure/udp      a UDP port, for this client only <- udp_port -> train
 //! ```
 //!
-//! It sends only to an address that has completed a TCP handshake and shown a random number from the answer, never more than was
-//! requested, and never faster than the ceiling for all together, and not through a proxy: it cannot be made to flood a third party, but for a proxy that hides itself.
+//! It sends only to an address that has completed a TCP handshake and shown a random number from
+//! the answer, never more than was requested, and never faster than the ceiling for all together,
+//! and not through a proxy: it cannot be made to flood a third party, but for a proxy that hides
+//! itself.
 
 mod inbound;
 mod rate_ceiling;
@@ -41,7 +43,8 @@ pub(crate) const UDP_PORTS: usize = 2;
 const STREAMS: usize = 64;
 /// The most bytes of one stream: 3 s of 40 Gbit/s.
 const STREAM_BYTES: Bytes = Bytes::gib(14);
-/// Fields that proxies add (RFC 9110, 7.6.3; RFC 7239): the handshake has then proved the proxy's address, not the client's.
+/// Fields that proxies add (RFC 9110, 7.6.3; RFC 7239): the handshake has then proved the proxy's
+/// address, not the client's.
 const PROXY_FIELDS: [&str; 3] = ["via", "forwarded", "x-forwarded-for"];
 /// The ceiling of UDP where none is configured.
 const USUAL_CEILING: Rate = Rate::bits_per_sec(40_000_000_000);

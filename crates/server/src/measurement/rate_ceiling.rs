@@ -1,5 +1,6 @@
-//! The ceiling of `--measure=RATE`: one rate for all that the endpoint sends and receives, divided among the clients, then among the
-//! probes of each, then among the flows of each probe; what a paced train leaves of its part, the others get.
+//! The ceiling of `--measure=RATE`: one rate for all that the endpoint sends and receives, divided
+//! among the clients, then among the probes of each, then among the flows of each probe; what a
+//! paced train leaves of its part, the others get.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +14,8 @@ use longhaul_core::units::Rate;
 use longhaul_sys::send_options::set_max_pacing_rate;
 use parking_lot::Mutex;
 
-/// How long the least allowance of a probe is known after its last flow: a probe asks for it within its ten seconds.
+/// How long the least allowance of a probe is known after its last flow: a probe asks for it within
+/// its ten seconds.
 const KEPT: Duration = Duration::from_secs(60);
 /// The most probes whose least allowance is known; further ones learn the present one.
 const MAX_KEPT: usize = 1024;
@@ -32,7 +34,8 @@ impl ProbeId {
     pub(super) const UNNUMBERED: u64 = 0;
 }
 
-/// A rate that flows share. The kernel paces streams that are sent, whose bytes this process never touches (sendfile).
+/// A rate that flows share. The kernel paces streams that are sent, whose bytes this process never
+/// touches (sendfile).
 #[derive(Debug)]
 pub(super) struct RateCeiling {
     pub(super) total: Rate,
@@ -78,7 +81,8 @@ impl RateCeiling {
         Arc::new(Self { total, flows: Mutex::default() })
     }
 
-    /// Returns the least that `probe` may have, all of its flows together, now and since its first flow.
+    /// Returns the least that `probe` may have, all of its flows together, now and since its first
+    /// flow.
     pub(super) fn allowed_to(&self, probe: ProbeId) -> Rate {
         let flows = self.flows.lock();
         let now = allowance(self.total, &flows.demands(), probe);
@@ -119,7 +123,8 @@ impl RateCeiling {
 }
 
 impl Flows {
-    /// Lowers what is known as the least allowance of each probe that has flows. Requests without a number may belong to several probes.
+    /// Lowers what is known as the least allowance of each probe that has flows. Requests without a
+    /// number may belong to several probes.
     fn record_least(&mut self, total: Rate, demands: &Demands) {
         self.least.retain(|probe, least| demands.contains_key(probe) || least.updated.elapsed() < KEPT);
         for probe in demands.keys().filter(|probe| probe.number != ProbeId::UNNUMBERED) {

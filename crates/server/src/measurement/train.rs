@@ -15,8 +15,8 @@ use super::rate_ceiling::CeilingShare;
 const NAP: Duration = Duration::from_micros(60);
 /// After so many packets a train checks whether it is still to be sent.
 const PACKETS_PER_CHECK: u32 = 256;
-/// The most lateness that a paced train makes up for by sending faster; after a longer delay the rest of the train shifts. Timers of an idle
-/// host are late by less.
+/// The most lateness that a paced train makes up for by sending faster; after a longer delay the
+/// rest of the train shifts. Timers of an idle host are late by less.
 const CATCH_UP: Duration = Duration::from_millis(2);
 /// The longest sleep between two such checks of a paced train.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -37,8 +37,9 @@ pub(super) struct Train<'a> {
 }
 
 impl Train<'_> {
-    /// Sends the train over a connected socket; returns the bytes of its packets, and whether all that is allowed was sent: it is
-    /// cut if the receiver closes its port, at the deadline, and where `goes_on` returns false.
+    /// Sends the train over a connected socket; returns the bytes of its packets, and whether all
+    /// that is allowed was sent: it is cut if the receiver closes its port, at the deadline, and
+    /// where `goes_on` returns false.
     pub(super) fn send(
         &self,
         socket: &UdpSocket,
@@ -97,8 +98,9 @@ impl Train<'_> {
     }
 }
 
-/// Packets that are handed to the kernel in one call (UDP_SEGMENT, Linux 4.18): a call for each is slower than a path of 1 Gbit/s
-/// on a small host. Where the kernel or the device refuses it, there is a call for each.
+/// Packets that are handed to the kernel in one call (UDP_SEGMENT, Linux 4.18): a call for each is
+/// slower than a path of 1 Gbit/s on a small host. Where the kernel or the device refuses it, there
+/// is a call for each.
 struct Batch<'a> {
     socket: &'a UdpSocket,
     message: usize,
@@ -186,7 +188,8 @@ mod tests {
     #[test]
     fn packets_of_several_calls_are_all_sent_once_with_number_and_time() {
         let (near, far) = pair();
-        // Two full batches and a half; the second train, of another size, is not cut by the first one's.
+        // Two full batches and a half; the second train, of another size, is not cut by the first
+        // one's.
         for (message, count) in [(100, 160), (300, 70)] {
             let plan = TrainPlan { message: Bytes::new(message), ..train(count, None).plan };
             let sent = Train { plan, ..train(count, None) }.send(&near, Instant::now(), &|| true);
@@ -213,7 +216,8 @@ mod tests {
             assert!(started.elapsed() >= Duration::from_millis(37), "{:?}", started.elapsed());
         }
         const HELD_UP: Duration = Duration::from_millis(80);
-        // 600 packets of 128 bytes at 6.144 Mbit/s take 100 ms; after 256 of them the sender is held up once.
+        // 600 packets of 128 bytes at 6.144 Mbit/s take 100 ms; after 256 of them the sender is
+        // held up once.
         let held_up = std::cell::Cell::new(false);
         let hold_up = || {
             if !held_up.replace(true) {

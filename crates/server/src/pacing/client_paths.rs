@@ -9,7 +9,8 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 
 /// The paths to clients, at times that the caller passes in.
 ///
-/// A path's rate is that of all connections to the client together; a new connection starts from its share.
+/// A path's rate is that of all connections to the client together; a new connection starts from
+/// its share.
 #[derive(Debug, Default)]
 pub(crate) struct ClientPaths {
     clients: HashMap<IpAddr, ClientPath>,
@@ -54,9 +55,11 @@ impl ClientPaths {
         self.clients.get(&client).map_or(0, |entry| entry.sending)
     }
 
-    /// Records the rate of all connections to a client together; returns it where the path is remembered.
+    /// Records the rate of all connections to a client together; returns it where the path is
+    /// remembered.
     ///
-    /// A path that was too fast for pacing is remembered as such until it expires: a slower receiver tells nothing of it.
+    /// A path that was too fast for pacing is remembered as such until it expires: a slower
+    /// receiver tells nothing of it.
     pub(crate) fn record(&mut self, client: IpAddr, found: HeldRate, now: Duration) -> Option<HeldRate> {
         if found.rtt < MIN_CLIENT_RTT {
             return None;
@@ -72,11 +75,11 @@ impl ClientPaths {
         Some(found)
     }
 
-    /// Records a lower bound: the rate `share` of each sending connection, below which none was probed;
-    /// returns the rate that is remembered then.
+    /// Records a lower bound: the rate `share` of each sending connection, below which none was
+    /// probed; returns the rate that is remembered then.
     ///
-    /// The bound replaces smaller and expired values only. The last of several connections that share a path
-    /// reports the smallest sum, for no other connection is sending any more.
+    /// The bound replaces smaller and expired values only. The last of several connections that
+    /// share a path reports the smallest sum, for no other connection is sending any more.
     pub(crate) fn record_lower_bound(
         &mut self,
         client: IpAddr,
@@ -92,10 +95,11 @@ impl ClientPaths {
         }
     }
 
-    /// Returns the rate at which a sending connection may start: its share of the remembered rate, else of
-    /// `claimed`, the rate that the client itself remembers.
+    /// Returns the rate at which a sending connection may start: its share of the remembered rate,
+    /// else of `claimed`, the rate that the client itself remembers.
     ///
-    /// `None` where neither is known, where `rtt` belongs to another path, or where slow start begins as fast.
+    /// `None` where neither is known, where `rtt` belongs to another path, or where slow start
+    /// begins as fast.
     pub(crate) fn starting_rate(
         &self,
         client: IpAddr,
@@ -112,7 +116,8 @@ impl ClientPaths {
         usable.then_some(share.rate)
     }
 
-    /// Returns the remembered path to a client, else `claimed`; `None` where neither is known, or `rtt` belongs to another path.
+    /// Returns the remembered path to a client, else `claimed`; `None` where neither is known, or
+    /// `rtt` belongs to another path.
     pub(crate) fn known(
         &self,
         client: IpAddr,
@@ -126,7 +131,8 @@ impl ClientPaths {
         path.may_hold_at(rtt).then_some(path)
     }
 
-    /// Returns the remembered path to a client, unless it has expired, or `rtt` belongs to another path.
+    /// Returns the remembered path to a client, unless it has expired, or `rtt` belongs to another
+    /// path.
     fn remembered(&self, client: IpAddr, rtt: Rtt, now: Duration) -> Option<HeldRate> {
         let known = self.clients.get(&client).and_then(|entry| entry.known)?;
         unexpired(known, now).filter(|known| known.may_hold_at(rtt))
@@ -202,7 +208,8 @@ mod tests {
             clients.sending_ended(HOST);
         }
         let (end, longer) = (CLIENT_PATH_LIFETIME.as_secs(), HeldRate { rtt: MS(300), ..known(30) });
-        // A higher rate replaces it at once; a lower one only after it has expired, or on another path.
+        // A higher rate replaces it at once; a lower one only after it has expired, or on another
+        // path.
         for (measured, at, recorded) in [
             (known(200), 2, Some(known(200))),
             (known(40), 2 + end, Some(known(200))),

@@ -17,14 +17,16 @@ use tokio::time::sleep;
 /// Bounds of the interval, one RTT, at which the delivery of the window is checked.
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// Spreads the first window over one RTT instead of a burst; the data after it is clocked by its acknowledgements.
+/// Spreads the first window over one RTT instead of a burst; the data after it is clocked by its
+/// acknowledgements.
 #[derive(Debug, Clone)]
 pub(crate) struct InitialWindowPacing {
     rate: Rate,
     /// The size of the window.
     segments: u64,
     rtt: Duration,
-    /// The pace to set once the window is delivered; `None` from then on. [`Pace::Auto`] sets none: a pacer is running.
+    /// The pace to set once the window is delivered; `None` from then on. [`Pace::Auto`] sets none:
+    /// a pacer is running.
     next_pace: Arc<Mutex<Option<Pace>>>,
 }
 
@@ -51,14 +53,15 @@ impl InitialWindowPacing {
         self.next_pace.lock().map(|_| self.rate)
     }
 
-    /// Stores `pace` to be set after the window, and returns the pace until then: no faster than the window's
-    /// own, except that a pacer starts at once.
+    /// Stores `pace` to be set after the window, and returns the pace until then: no faster than
+    /// the window's own, except that a pacer starts at once.
     pub(crate) fn limit(&self, pace: Pace) -> Pace {
         let mut next_pace = self.next_pace.lock();
         if next_pace.is_none() {
             return pace;
         }
-        // `Auto` is stored too: a reply with another pace may follow before the window is delivered.
+        // `Auto` is stored too: a reply with another pace may follow before the window is
+        // delivered.
         *next_pace = Some(pace);
         match pace {
             Pace::Auto => pace,

@@ -1,7 +1,8 @@
-//! The thread that enlarges the initial window of known clients: it alone adds host routes with an `initcwnd`.
+//! The thread that enlarges the initial window of known clients: it alone adds host routes with an
+//! `initcwnd`.
 //!
-//! A route exists while its client's path is remembered, until another program changes the route to that
-//! client, and no longer than the server runs.
+//! A route exists while its client's path is remembered, until another program changes the route to
+//! that client, and no longer than the server runs.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -52,11 +53,13 @@ struct WindowRequest {
 const ROUTE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The most routes at once; the oldest makes room. Keeps the routing table of the host small.
 const MAX_ROUTES: usize = 256;
-/// A route stays where its window differs from the requested one by no more than this share of its own.
+/// A route stays where its window differs from the requested one by no more than this share of its
+/// own.
 const WINDOW_TOLERANCE: f64 = 0.25;
 
 impl InitialWindowRoutes {
-    /// Starts the thread; logs and returns `None` where the kernel does not let this process change routes.
+    /// Starts the thread; logs and returns `None` where the kernel does not let this process change
+    /// routes.
     pub(crate) fn start(window: InitialWindow) -> Option<(Self, RouteRequests)> {
         if window == InitialWindow::Off {
             return None;
@@ -198,7 +201,8 @@ impl RouteTable {
 
     /// Removes the oldest route, except that of `client`, where there are more than [`MAX_ROUTES`].
     ///
-    /// Skips routes that the kernel refuses to remove: [`RouteTable::remove_expired`] retries those.
+    /// Skips routes that the kernel refuses to remove: [`RouteTable::remove_expired`] retries
+    /// those.
     fn make_room(&mut self, client: IpAddr) {
         let others = self.windows.iter().filter(|(other, window)| **other != client && !window.is_over);
         if self.windows.len() > MAX_ROUTES
@@ -225,7 +229,8 @@ impl RouteTable {
         over.into_iter().for_each(|client| self.remove(client));
     }
 
-    /// Removes a route; where the kernel refuses, marks it for [`RouteTable::remove_expired`] to retry.
+    /// Removes a route; where the kernel refuses, marks it for [`RouteTable::remove_expired`] to
+    /// retry.
     fn remove(&mut self, client: IpAddr) {
         let Some(window) = self.windows.get_mut(&client) else { return };
         match self.routes.remove(&window.route) {

@@ -1,4 +1,5 @@
-//! Paces replies: by the server's `--pace`, the client's `Longhaul-Pace` below it, and the remembered path to the client.
+//! Paces replies: by the server's `--pace`, the client's `Longhaul-Pace` below it, and the
+//! remembered path to the client.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -32,7 +33,8 @@ pub(crate) struct PacePolicy {
     paths: Arc<SharedPaths>,
 }
 
-/// The remembered paths, shared by connections and pacing thread, and the requests for initial windows.
+/// The remembered paths, shared by connections and pacing thread, and the requests for initial
+/// windows.
 #[derive(Debug)]
 struct SharedPaths {
     started: Instant,
@@ -57,17 +59,20 @@ struct SendingGuard {
 }
 
 impl PacePolicy {
-    /// Paces replies by `pace`, under `congestion` where given; requests initial windows for the measured paths from `routes`.
+    /// Paces replies by `pace`, under `congestion` where given; requests initial windows for the
+    /// measured paths from `routes`.
     pub(crate) fn new(pace: Pace, congestion: Option<&str>, routes: Option<RouteRequests>) -> Self {
         let paths = SharedPaths { started: Instant::now(), clients: Mutex::default(), routes };
         Self { pace, congestion: congestion.map(Arc::from), pacing: Arc::default(), paths: Arc::new(paths) }
     }
 
-    /// Returns the pace of a reply of this length on `socket` to a client's request for one; `None` for a short reply.
+    /// Returns the pace of a reply of this length on `socket` to a client's request for one; `None`
+    /// for a short reply.
     ///
-    /// A client leaves all to one connection that is paced. Where the send buffer holds less than the path may, or the path is known to
-    /// be too fast for pacing, that connection would be slower than several: [`Pace::Auto`] then paces none, unless initial windows are
-    /// asked for, which follow from paced connections.
+    /// A client leaves all to one connection that is paced. Where the send buffer holds less than
+    /// the path may, or the path is known to be too fast for pacing, that connection would be
+    /// slower than several: [`Pace::Auto`] then paces none, unless initial windows are asked for,
+    /// which follow from paced connections.
     pub(crate) fn of_reply(
         &self,
         length: Bytes,
@@ -217,8 +222,9 @@ impl Drop for SendingGuard {
     }
 }
 
-/// Returns whether one paced connection is as fast as several: the path is not known to be too fast for pacing, and the send buffer holds its
-/// BDP at its `known` rate, or else at [`Pacer::PACED_BELOW`].
+/// Returns whether one paced connection is as fast as several: the path is not known to be too fast
+/// for pacing, and the send buffer holds its BDP at its `known` rate, or else at
+/// [`Pacer::PACED_BELOW`].
 fn one_connection_suffices(send_buffer: Option<Bytes>, rtt: Option<Rtt>, known: Option<Rate>) -> bool {
     let rate = known.unwrap_or(Pacer::PACED_BELOW);
     rate <= Pacer::PACED_BELOW && send_buffer.zip(rtt).is_none_or(|(buffer, rtt)| buffer >= rate.bdp(rtt))
@@ -229,7 +235,8 @@ fn local_address(socket: impl AsFd) -> Option<IpAddr> {
     Some(SockRef::from(&socket).local_addr().ok()?.as_socket()?.ip())
 }
 
-/// Returns the path of a connection that has delivered at the pace `rate`; `None` where it delivered less.
+/// Returns the path of a connection that has delivered at the pace `rate`; `None` where it
+/// delivered less.
 fn held_pace(rate: Rate, tcp: &TcpInfo) -> Option<PathMeasurement> {
     let known = HeldRate { rate, rtt: tcp.min_rtt()? };
     let mtu = tcp.tcpi_pmtu().and_then(|mtu| u32::try_from(mtu).ok());

@@ -67,15 +67,17 @@ impl Root {
 
     /// Opens the file or directory at `names`, the path's components below the root.
     ///
-    /// Other types count as missing and are never opened: opening a FIFO or a device has side effects.
-    /// Follows symbolic links that stay below the root where `follow` is set; else a path through one is ELOOP.
+    /// Other types count as missing and are never opened: opening a FIFO or a device has side
+    /// effects. Follows symbolic links that stay below the root where `follow` is set; else a path
+    /// through one is ELOOP.
     pub(crate) fn find(&self, names: &[Vec<u8>], follow: bool) -> io::Result<Found> {
         let below = join(names);
         let looked = if follow { self.beneath(&below)? } else { self.without_links(&below)? };
         self.open_found(looked, below)
     }
 
-    /// Opens the file or directory at `names` where all of them are in the kernel's cache, without links; `None` where they are not.
+    /// Opens the file or directory at `names` where all of them are in the kernel's cache, without
+    /// links; `None` where they are not.
     pub(crate) fn find_cached(&self, names: &[Vec<u8>]) -> Option<Found> {
         let below = join(names);
         let looked = self.resolve(&below, ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED).ok()?;
@@ -157,7 +159,8 @@ impl Root {
         }
     }
 
-    /// Opens an O_PATH descriptor's file for reading: the same inode, even if its name denotes another one by now.
+    /// Opens an O_PATH descriptor's file for reading: the same inode, even if its name denotes
+    /// another one by now.
     fn reopen(&self, looked: impl AsFd) -> Result<OwnedFd, Errno> {
         let number = DecInt::from_fd(looked);
         rustix::fs::openat(&self.descriptors, number, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -193,8 +196,8 @@ impl Root {
     }
 }
 
-/// Returns whether a file was changed so recently that it may be a log or a recording, which grows on. What is written into an older
-/// file is another version of it.
+/// Returns whether a file was changed so recently that it may be a log or a recording, which grows
+/// on. What is written into an older file is another version of it.
 fn is_being_written(metadata: &Metadata, now: SystemTime) -> bool {
     const RECENT: Duration = Duration::from_secs(10 * 60);
     let changed = u64::try_from(metadata.ctime()).unwrap_or(0);

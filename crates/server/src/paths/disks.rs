@@ -1,7 +1,9 @@
-//! Threads for blocking file operations, bounded for each file system: one that hangs does not hold up the others.
+//! Threads for blocking file operations, bounded for each file system: one that hangs does not hold
+//! up the others.
 //!
-//! The file system of a path is found in the mount table, which touches no file. That is exact where no symbolic link is followed;
-//! paths through links, and listings with links to other file systems, have threads of their own.
+//! The file system of a path is found in the mount table, which touches no file. That is exact
+//! where no symbolic link is followed; paths through links, and listings with links to other file
+//! systems, have threads of their own.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -124,7 +126,8 @@ impl Disks {
         Self { state: Mutex::new(state), shared, links }
     }
 
-    /// Returns the file system of the path `names` below the root, where no symbolic link is followed.
+    /// Returns the file system of the path `names` below the root, where no symbolic link is
+    /// followed.
     pub(crate) fn of(&self, names: &[Vec<u8>]) -> Disk {
         let mut state = self.state.lock();
         let DisksState { mounts, disks } = &mut *state;
@@ -171,7 +174,8 @@ impl Disk {
         Self(Arc::new(FileSystem { number, operations, uploads, listings, shared, is_local }))
     }
 
-    /// Makes the file system of files that have no disk: long replies of them are sent by threads too.
+    /// Makes the file system of files that have no disk: long replies of them are sent by threads
+    /// too.
     pub(crate) fn of_memory() -> Self {
         Self::new(&SharedLimits::new(&Limits::default()), false)
     }
@@ -186,10 +190,11 @@ impl Disk {
         self.0.is_local
     }
 
-    /// Allows one more upload; `None` where the requester has its share of the file system, or that of all.
+    /// Allows one more upload; `None` where the requester has its share of the file system, or that
+    /// of all.
     ///
-    /// Some file systems that hang leave places to another; the first upload of each has [`UploadLimits::first`](crate::UploadLimits) places more, for where many
-    /// hang.
+    /// Some file systems that hang leave places to another; the first upload of each has
+    /// [`UploadLimits::first`](crate::UploadLimits) places more, for where many hang.
     pub(crate) fn upload_slot(&self, requester: &Requester) -> Option<UploadSlot> {
         let FileSystem { number, uploads, shared, .. } = &*self.0;
         Some(UploadSlot { _of_requester: uploads.take(requester)?, _of_disk: shared.uploads.take(number)? })
@@ -200,7 +205,8 @@ impl Disk {
         self.0.listings.take(requester)
     }
 
-    /// Drops what holds files open, on a blocking thread where that may wait for a server or a daemon.
+    /// Drops what holds files open, on a blocking thread where that may wait for a server or a
+    /// daemon.
     pub(crate) fn close(&self, files: impl Send + 'static) {
         let Some(runtime) = Handle::try_current().ok().filter(|_| !self.0.is_local) else { return };
         let operations = Arc::clone(&self.0.operations);
@@ -213,7 +219,8 @@ impl Disk {
         });
     }
 
-    /// Runs an operation on a blocking thread. One that exceeds the deadline keeps its thread until the kernel ends it.
+    /// Runs an operation on a blocking thread. One that exceeds the deadline keeps its thread until
+    /// the kernel ends it.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         operation: impl FnOnce() -> T + Send + 'static,

@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often files that are read again when they change are compared with what is in use: a change is in force before its notice can be read.
+/// How often files that are read again when they change are compared with what is in use: a change
+/// is in force before its notice can be read.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Device, inode, size, and times of modification and of the last change of a file's attributes.

@@ -1,4 +1,5 @@
-//! The mount points of the served tree, by the kernel's table: which file system holds a path is found without touching a file.
+//! The mount points of the served tree, by the kernel's table: which file system holds a path is
+//! found without touching a file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -8,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Types of file systems whose cached names and pages are found without asking a server or a daemon.
+/// Types of file systems whose cached names and pages are found without asking a server or a
+/// daemon.
 const LOCAL: [&str; 8] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "ramfs"];
 
 /// The mount points below a directory, and those that hold it.
@@ -25,7 +27,8 @@ pub(crate) struct Mount {
     point: PathBuf,
     /// The device's number and the file system's type.
     pub(crate) device: String,
-    /// What its kernel code has in memory is found without waiting: it asks no server and no daemon.
+    /// What its kernel code has in memory is found without waiting: it asks no server and no
+    /// daemon.
     pub(crate) is_local: bool,
 }
 

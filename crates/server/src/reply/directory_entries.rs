@@ -40,7 +40,8 @@ pub(crate) struct SortOrder {
 }
 
 impl SortOrder {
-    /// Parses `sort=name|size|modified` and `order=asc|desc` from a query; the default is ascending by name.
+    /// Parses `sort=name|size|modified` and `order=asc|desc` from a query; the default is ascending
+    /// by name.
     pub(crate) fn from_query(query: Option<&str>) -> Self {
         let mut order = Self { key: SortKey::Name, descending: false };
         for word in query.unwrap_or_default().split('&') {
@@ -62,7 +63,8 @@ pub(crate) struct ListedDirectory<'a> {
     pub(crate) directory: &'a File,
     /// Its path below the root.
     pub(crate) names: &'a [Vec<u8>],
-    /// Follows links to other file systems too, which may hang; else the listing ends in ELOOP at the first one.
+    /// Follows links to other file systems too, which may hang; else the listing ends in ELOOP at
+    /// the first one.
     pub(crate) follow: bool,
 }
 
@@ -86,8 +88,8 @@ pub(crate) struct DirectoryListing {
 impl DirectoryListing {
     /// Reads the regular files and directories of a directory.
     ///
-    /// Keeps the first `options.max_entries` of the order, so that a huge directory costs bounded memory; further entries are
-    /// counted only.
+    /// Keeps the first `options.max_entries` of the order, so that a huge directory costs bounded
+    /// memory; further entries are counted only.
     pub(crate) fn read(source: ListedDirectory<'_>, options: ListingOptions) -> io::Result<Self> {
         let (mut entries, mut found, most) = (Vec::new(), 0, options.max_entries);
         for item in Dir::read_from(source.directory)? {
@@ -119,7 +121,8 @@ pub(crate) struct ListingPage {
 }
 
 impl ListingPage {
-    /// Reads the `most` first names after `after` of the regular files and directories of a directory.
+    /// Reads the `most` first names after `after` of the regular files and directories of a
+    /// directory.
     ///
     /// Each page reads all names of the directory, and keeps only those of the page.
     pub(crate) fn read(
@@ -157,7 +160,8 @@ fn is_shown(name: &[u8], hidden: bool) -> bool {
 impl ListedDirectory<'_> {
     /// Reads one entry; `None` where it cannot be served, or no longer exists.
     fn entry(self, name: &CStr) -> io::Result<Option<DirectoryEntry>> {
-        // A mount point whose file system hangs must not be waited for: what the kernel knows is enough.
+        // A mount point whose file system hangs must not be waited for: what the kernel knows is
+        // enough.
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let Ok(stat) = statx(self.directory, name, flags, StatxFlags::BASIC_STATS) else { return Ok(None) };
         let entry = |kind: FileType, size: u64, seconds: i64, identity: (u64, u64)| {
@@ -195,7 +199,8 @@ impl ListedDirectory<'_> {
     }
 }
 
-/// Clamps a time to the years 1970 to 9999: an HTTP date has a year of four digits (RFC 9110, section 5.6.7).
+/// Clamps a time to the years 1970 to 9999: an HTTP date has a year of four digits (RFC 9110,
+/// section 5.6.7).
 fn date(seconds: i64) -> SystemTime {
     const MAX_FOUR_DIGIT_YEAR: u64 = 253_402_300_799;
     UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(MAX_FOUR_DIGIT_YEAR))

@@ -1,7 +1,9 @@
-//! The JSON listing of a directory, for programs: what nginx writes with `autoindex_format json`, and two more members.
+//! The JSON listing of a directory, for programs: what nginx writes with `autoindex_format json`,
+//! and two more members.
 //!
-//! `href` is the percent-encoded name, as a name need not be UTF-8. `unique` tells a directory from every other. A directory with many
-//! entries has several pages, in the order of the bytes of their names; `Link: <?after=NAME>; rel="next"` leads from one to the next.
+//! `href` is the percent-encoded name, as a name need not be UTF-8. `unique` tells a directory from
+//! every other. A directory with many entries has several pages, in the order of the bytes of their
+//! names; `Link: <?after=NAME>; rel="next"` leads from one to the next.
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead};
 use percent_encoding::percent_decode_str;
@@ -11,7 +13,8 @@ use crate::reply::Reply;
 use crate::reply::directory_entries::{DirectoryEntry, ListingPage};
 use crate::reply::directory_page::url_encoded;
 
-/// Entries of a page for each one of an HTML page: a page is requested by a program, one round trip each.
+/// Entries of a page for each one of an HTML page: a page is requested by a program, one round trip
+/// each.
 pub(crate) const ENTRIES_PER_HTML_ENTRY: usize = 10;
 
 #[derive(Serialize)]

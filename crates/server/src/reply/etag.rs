@@ -1,12 +1,14 @@
-//! The entity tag of a served file; `core::proto::http::Validators` compares it with those of requests.
+//! The entity tag of a served file; `core::proto::http::Validators` compares it with those of
+//! requests.
 
 use std::io;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::http::ETag;
 
-/// Returns the entity tag of a file: of its size and time of modification (seconds and nanoseconds), which replicas and restored
-/// files share (`rsync -t`). A client that sets an upload's time sets its seconds only.
+/// Returns the entity tag of a file: of its size and time of modification (seconds and
+/// nanoseconds), which replicas and restored files share (`rsync -t`). A client that sets an
+/// upload's time sets its seconds only.
 pub(crate) fn entity_tag(size: u64, (seconds, nanoseconds): (i64, i64), now: SystemTime) -> io::Result<ETag> {
     let since = Duration::from_secs(seconds.unsigned_abs());
     let second = match seconds < 0 {
@@ -22,8 +24,9 @@ pub(crate) fn entity_tag(size: u64, (seconds, nanoseconds): (i64, i64), now: Sys
 
 /// Returns whether the file was written so recently that a further write could keep the entity tag.
 ///
-/// Linux stamps files with its tick, 10 ms at most, where the file system keeps a fraction of a second. Others have a resolution of
-/// up to two seconds (FAT), and the clock of a file server may be ahead of this one.
+/// Linux stamps files with its tick, 10 ms at most, where the file system keeps a fraction of a
+/// second. Others have a resolution of up to two seconds (FAT), and the clock of a file server may
+/// be ahead of this one.
 fn is_unsettled(written: SystemTime, now: SystemTime) -> bool {
     const COARSE_RESOLUTION: Duration = Duration::from_secs(2);
     const FINE_RESOLUTION: Duration = Duration::from_millis(100);

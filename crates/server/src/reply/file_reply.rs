@@ -25,7 +25,8 @@ pub(crate) struct FileOffer {
     pub(crate) digests: bool,
 }
 
-/// Answers a GET or HEAD for an open file: evaluates its conditions, then its range (RFC 9110, section 13.2.2).
+/// Answers a GET or HEAD for an open file: evaluates its conditions, then its range (RFC 9110,
+/// section 13.2.2).
 pub(crate) fn file_reply(
     source: &Arc<SourceFile>,
     request: &RequestHead,
@@ -58,7 +59,8 @@ pub(crate) fn file_reply(
         let head = head(status).with("Content-Type", media).with("X-Content-Type-Options", "nosniff");
         let head = if digests { head.with("Link", piece_digests::LINK) } else { head };
         match runs_scripts(media) {
-            // A page that someone has uploaded must not act with the rights of the site's own pages.
+            // A page that someone has uploaded must not act with the rights of the site's own
+            // pages.
             true if untrusted => {
                 head.with("Content-Security-Policy", "sandbox").with("Content-Disposition", "attachment")
             }
@@ -112,7 +114,8 @@ fn wanted(request: &RequestHead, validators: &Validators, size: Bytes, now: Syst
     }
 }
 
-/// Returns whether a range is requested of the file of a date, which a client may have given to two uploads.
+/// Returns whether a range is requested of the file of a date, which a client may have given to two
+/// uploads.
 fn is_conditional_on_date(request: &RequestHead) -> bool {
     request.header("if-range").is_some_and(|condition| ETag::parse(condition).is_none())
 }

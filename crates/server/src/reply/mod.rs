@@ -85,7 +85,8 @@ impl Reply {
         Self::document(head, text)
     }
 
-    /// Makes a reply that asks the client to try again after so many seconds, with `why` as plain text.
+    /// Makes a reply that asks the client to try again after so many seconds, with `why` as plain
+    /// text.
     pub(crate) fn later(status: u16, seconds: u8, why: &str) -> Self {
         Self::explained(ReplyHead::new(status).with("Retry-After", &seconds.to_string()), why)
     }
@@ -95,7 +96,8 @@ impl Reply {
         Self::later(503, 30, &format!("{error}; try again"))
     }
 
-    /// Keeps `guard` until the reply is sent: what bounds the number of such replies, or their rate.
+    /// Keeps `guard` until the reply is sent: what bounds the number of such replies, or their
+    /// rate.
     pub(crate) fn holding(self, guard: impl Send + 'static) -> Self {
         Self { guard: Some(Box::new(guard)), ..self }
     }
@@ -147,7 +149,8 @@ impl Reply {
 }
 
 impl Drop for QueuedReply {
-    /// Leaves files to a thread of their disk: to close one may wait for the file system too, as FUSE does.
+    /// Leaves files to a thread of their disk: to close one may wait for the file system too, as
+    /// FUSE does.
     fn drop(&mut self) {
         let (outgoing, unsent) = (std::mem::take(&mut self.outgoing), std::mem::take(&mut self.unsent));
         if let Some(disk) = self.disk.take().filter(|_| outgoing.reads_files() || !unsent.is_empty()) {

@@ -1,7 +1,9 @@
-//! The digests of a served file's pieces, as a Metalink (RFC 5854): with them a client finds which part of its copy is wrong.
+//! The digests of a served file's pieces, as a Metalink (RFC 5854): with them a client finds which
+//! part of its copy is wrong.
 //!
-//! Hashing a large file takes minutes. A request hashes for some seconds, as long as its client waits; where that is not enough it is
-//! answered 503 with Retry-After, and the next one continues. Each client has one turn at a time, in the order of the requests.
+//! Hashing a large file takes minutes. A request hashes for some seconds, as long as its client
+//! waits; where that is not enough it is answered 503 with Retry-After, and the next one continues.
+//! Each client has one turn at a time, in the order of the requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,8 +38,9 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 const AT_ONCE: usize = 2;
 /// How many requests are hashing or wait for their turn, one of each client or token.
 const WAITING: usize = 64;
-/// How many files' digests are kept, whole or in progress: 2 MiB each at most. Those of one requester do not push out all others, which
-/// would begin again; but a client may get some at once, and all clients behind a proxy are one.
+/// How many files' digests are kept, whole or in progress: 2 MiB each at most. Those of one
+/// requester do not push out all others, which would begin again; but a client may get some at
+/// once, and all clients behind a proxy are one.
 const KEPT: usize = 32;
 const KEPT_OF_ONE: usize = 8;
 
@@ -183,7 +186,8 @@ pub(crate) fn document(status: u16, name: MetalinkName, size: Bytes, pieces: Pie
     Reply::document(head, document.to_document())
 }
 
-/// Hashes the file's rest until that is cancelled, a block at least; returns whether all of it is hashed.
+/// Hashes the file's rest until that is cancelled, a block at least; returns whether all of it is
+/// hashed.
 fn hash(source: &SourceFile, digest: &mut PrefixDigest, cancel: &Cancel) -> io::Result<bool> {
     let size = source.metadata().size();
     let mut block = vec![0; 1 << 20];

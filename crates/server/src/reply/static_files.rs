@@ -42,7 +42,8 @@ pub(crate) struct StaticFiles {
 impl StaticFiles {
     /// Answers a GET or HEAD; operations on a file system that hangs end in 503.
     ///
-    /// Waits for a free descriptor for [`EXHAUSTION_TIMEOUT`]: the connection itself may have taken the last one.
+    /// Waits for a free descriptor for [`EXHAUSTION_TIMEOUT`]: the connection itself may have taken
+    /// the last one.
     pub(crate) async fn answer(self: Arc<Self>, read: ReadRequest) -> Reply {
         let turn = match &self.piece_digests {
             Some(digests) if asks_for_digests(&read.path) => digests.turn(&read.requester).await.map(Some),
@@ -138,8 +139,8 @@ impl StaticFiles {
     /// Answers a GET or HEAD; the turn to hash is there where digests are asked for.
     ///
     /// # Errors
-    /// What [`error_reply`] answers; ELOOP where a symbolic link is met and not to be followed, or one to another file system is to
-    /// be listed.
+    /// What [`error_reply`] answers; ELOOP where a symbolic link is met and not to be followed, or
+    /// one to another file system is to be listed.
     fn find(
         &self,
         (asked, turn): &(ReadRequest, Option<HashingTurn>),
@@ -230,7 +231,8 @@ fn is_exhaustion(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
-/// Maps an error of opening a file to a status; a name that leads out of the root is 404 like a missing one.
+/// Maps an error of opening a file to a status; a name that leads out of the root is 404 like a
+/// missing one.
 fn error_reply(error: &io::Error, request: &RequestHead) -> Reply {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO) => {

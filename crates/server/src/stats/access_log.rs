@@ -46,7 +46,8 @@ pub(crate) struct LoggedReply {
 }
 
 impl LoggedReply {
-    /// Logs the end of the reply: the bytes of the body that the socket has accepted, the time, and the `error` that cut it short.
+    /// Logs the end of the reply: the bytes of the body that the socket has accepted, the time, and
+    /// the `error` that cut it short.
     pub(crate) fn log(&self, peer: SocketAddr, (sent, took): (Bytes, Duration), error: Option<&ReplyError>) {
         let Self { request, status, .. } = self;
         let LoggedRequest { method, target: path, token, received, .. } = request;
@@ -54,7 +55,8 @@ impl LoggedReply {
         let moved = received.unwrap_or(sent);
         let token = token.as_deref();
         let seconds = format_args!("{:.3}", took.as_secs_f64()).to_string();
-        // The time ends when the socket has accepted the last byte; the peer receives it up to a send buffer later.
+        // The time ends when the socket has accepted the last byte; the peer receives it up to a
+        // send buffer later.
         let goodput = Rate::over(moved, took);
         let bytes = moved.get();
         match error {

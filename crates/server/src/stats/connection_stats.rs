@@ -23,9 +23,9 @@ use crate::upload::{ActiveUploads, UploadUsage};
 
 /// Statistics of all connections of a server, for an observer and for `/metrics`.
 ///
-/// A connection is entered when it opens and when it closes, and when a reply begins and ends; nothing here
-/// runs while bytes move. Only [`ConnectionStats::read`] reads sockets, and only those with a reply that is
-/// being sent or not yet acknowledged.
+/// A connection is entered when it opens and when it closes, and when a reply begins and ends;
+/// nothing here runs while bytes move. Only [`ConnectionStats::read`] reads sockets, and only those
+/// with a reply that is being sent or not yet acknowledged.
 pub(crate) struct ConnectionStats {
     started: Instant,
     telemetry: Option<Telemetry>,
@@ -48,7 +48,8 @@ struct ConnectionCounts {
 
 /// A connection with a reply that is being sent or not yet acknowledged.
 struct SendingConnection {
-    /// A duplicate of the connection's descriptor, which stays readable while the connection uses its own.
+    /// A duplicate of the connection's descriptor, which stays readable while the connection uses
+    /// its own.
     socket: Arc<OwnedFd>,
     /// The socket's counters when it was entered.
     before: Counters,
@@ -88,14 +89,16 @@ pub(crate) struct StatsSnapshot {
     pub(crate) written: UploadUsage,
 }
 
-/// An open connection's entry in the statistics; dropping it records that the connection has closed.
+/// An open connection's entry in the statistics; dropping it records that the connection has
+/// closed.
 pub(crate) struct ConnectionEntry {
     stats: Arc<ConnectionStats>,
     number: usize,
 }
 
 impl ConnectionStats {
-    /// Begins to count. Sockets are kept for reading where samples are to be taken or `serves_metrics`.
+    /// Begins to count. Sockets are kept for reading where samples are to be taken or
+    /// `serves_metrics`.
     pub(crate) fn new(
         telemetry: Option<Telemetry>,
         serves_metrics: bool,
@@ -121,7 +124,8 @@ impl ConnectionStats {
         ConnectionEntry { stats: Arc::clone(self), number: stream }
     }
 
-    /// Reads the sockets of all sending connections, and releases those whose replies are acknowledged.
+    /// Reads the sockets of all sending connections, and releases those whose replies are
+    /// acknowledged.
     pub(crate) fn read(&self) -> StatsSnapshot {
         let began = self.age();
         let streams = self.sockets_to_read().into_iter().map(SocketToRead::read).collect();
@@ -143,7 +147,8 @@ impl ConnectionStats {
         self.apply(began, streams)
     }
 
-    /// Lists the sockets to read, so that reading them does not hold the lock that connections need.
+    /// Lists the sockets to read, so that reading them does not hold the lock that connections
+    /// need.
     fn sockets_to_read(&self) -> Vec<SocketToRead> {
         let to_read = |(&number, sending): (&usize, &SendingConnection)| SocketToRead {
             number,
@@ -154,7 +159,8 @@ impl ConnectionStats {
         self.counts.lock().sending.iter().map(to_read).collect()
     }
 
-    /// Records the samples read; skips connections that have closed since, whose totals are settled.
+    /// Records the samples read; skips connections that have closed since, whose totals are
+    /// settled.
     fn apply(&self, began: Duration, read: Vec<(SocketToRead, StreamSample)>) -> StatsSnapshot {
         let mut counts = self.counts.lock();
         let ConnectionCounts { accepted, open, replies, sending, settled } = &mut *counts;
@@ -274,8 +280,8 @@ impl SendingConnection {
         Self { socket: Arc::new(socket), before, latest: before, begun: 1, replied: false }
     }
 
-    /// Records a reading of a socket whose state was `before`; returns whether a reply is still in progress
-    /// or unacknowledged.
+    /// Records a reading of a socket whose state was `before`; returns whether a reply is still in
+    /// progress or unacknowledged.
     fn update(&mut self, before: &SocketToRead, tcp: Option<&TcpInfo>) -> bool {
         self.record(tcp);
         let Some(tcp) = tcp else { return false };

@@ -13,7 +13,8 @@ use crate::stats::connection_stats::{ConnectionStats, StatsSnapshot};
 /// The only name at which metrics are served.
 pub(crate) const NAME: &[u8] = b"metrics";
 
-/// Answers a GET or HEAD for the metrics; no disk is waited for, nor any thread that may wait for one.
+/// Answers a GET or HEAD for the metrics; no disk is waited for, nor any thread that may wait for
+/// one.
 pub(crate) async fn reply(stats: &ConnectionStats) -> Reply {
     let head = ReplyHead::new(200)
         .with("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -36,7 +37,8 @@ fn text(reading: &StatsSnapshot) -> String {
     let busy = |time: Duration| Some(time.as_secs_f64());
     let seconds = |time: Option<Rtt>| time.map(|rtt| rtt.get().as_secs_f64());
     let rate = |rate: Option<Rate>| Some(rate.map_or(0, Rate::as_bytes_per_sec) as f64);
-    // A gauge that nothing is known of stands without a value. Names of what only grows end in `_total`.
+    // A gauge that nothing is known of stands without a value. Names of what only grows end in
+    // `_total`.
     for (name, help, value) in [
         (
             "connections_total",

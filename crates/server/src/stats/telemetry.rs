@@ -20,8 +20,9 @@ pub struct Telemetry {
     pub job: JobTag,
     /// Is called for every connection and reply.
     pub observer: Arc<dyn Observer>,
-    /// Takes samples this often for it, on a thread of its own; while nothing is being sent, none is told.
-    /// Less often among more than a few connections, where reading them would take more than 1 % of a core.
+    /// Takes samples this often for it, on a thread of its own; while nothing is being sent, none
+    /// is told. Less often among more than a few connections, where reading them would take more
+    /// than 1 % of a core.
     pub sample: Option<SampleInterval>,
 }
 
@@ -78,7 +79,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Takes a sample; none where it would say the same as the one before, for an idle server would else fill its disk.
+    /// Takes a sample; none where it would say the same as the one before, for an idle server would
+    /// else fill its disk.
     fn take(&mut self, last: bool) -> Option<Sample> {
         let now = self.stats.age();
         if !last && !self.sparingly.is_due(now) {

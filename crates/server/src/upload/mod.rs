@@ -59,7 +59,8 @@ impl Uploads {
         Self { memory, active, digests, completed, ranged, partials, static_files, timeouts }
     }
 
-    /// Finds the partial files of earlier runs, then deletes those that expire, until the task is aborted.
+    /// Finds the partial files of earlier runs, then deletes those that expire, until the task is
+    /// aborted.
     pub(crate) async fn follow_partials(self: Arc<Self>) {
         let (partials, disks) = (&self.partials, &self.static_files.disks);
         // File systems that hang are scanned again: they may answer by then.

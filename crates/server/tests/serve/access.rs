@@ -1,4 +1,5 @@
-//! Several tokens, each with a directory, rights and an expiry; a token for reading; files that are deleted.
+//! Several tokens, each with a directory, rights and an expiry; a token for reading; files that are
+//! deleted.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

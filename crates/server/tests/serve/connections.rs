@@ -142,7 +142,8 @@ fn silent_connection_is_closed_without_a_word() {
     }
 }
 
-/// The server closes a stopped reply: what is on the way by then is less than the file. A slow reader gets all of it.
+/// The server closes a stopped reply: what is on the way by then is less than the file. A slow
+/// reader gets all of it.
 #[test]
 fn reader_that_stops_is_cut_and_a_slow_one_is_not() {
     let site = watched(|config| config.limits.timeouts.stall = ms(1500));

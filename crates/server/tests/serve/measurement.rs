@@ -55,7 +55,8 @@ impl Port {
         self.socket.send(&request.encode(nonce, Bytes::new(100))).unwrap();
     }
 
-    /// Returns the lengths of what has been sent so far: the server answers in order, an echo at last.
+    /// Returns the lengths of what has been sent so far: the server answers in order, an echo at
+    /// last.
     fn received(&self) -> Vec<usize> {
         self.ask(UdpRequest::Echo { number: 99 }, self.nonce);
         let mut lengths = Vec::new();
@@ -161,7 +162,8 @@ fn ceiling_holds_for_all_streams_together() {
             });
         }
     });
-    // 16 MB less ten segments of 64 KiB each, which the kernel does not pace, take 1.07 s; a ceiling for each would be 0.27 s.
+    // 16 MB less ten segments of 64 KiB each, which the kernel does not pace, take 1.07 s; a
+    // ceiling for each would be 0.27 s.
     assert!(started.elapsed() > Duration::from_millis(700), "{:?}", started.elapsed());
 }
 

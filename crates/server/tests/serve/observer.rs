@@ -70,7 +70,8 @@ fn samples_follow_a_transfer_to_its_last_acknowledged_byte_and_do_not_read_idle_
     got += 1;
     while let length @ 1.. = stream.read(&mut part).unwrap() {
         got += length;
-        // A further sample while the reply is in progress: the socket buffers hold less than half of it.
+        // A further sample while the reply is in progress: the socket buffers hold less than half
+        // of it.
         if got < CONTENT / 2 {
             wait_for(|| heard.samples().len() > seen);
             seen = heard.samples().len();

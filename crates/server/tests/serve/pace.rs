@@ -9,7 +9,8 @@ use longhaul_core::units::Rate;
 use crate::site::{Site, noise, skipped};
 use crate::uploads::Talk;
 
-/// 4 MiB at 40 Mbit/s take 0.84 s, but the kernel starts with a burst. A busy machine only lengthens it.
+/// 4 MiB at 40 Mbit/s take 0.84 s, but the kernel starts with a burst. A busy machine only
+/// lengthens it.
 const SIZE: usize = 4 << 20;
 const AT_40_MBIT: Duration = Duration::from_millis(700);
 
@@ -21,7 +22,8 @@ fn site(pace: Pace) -> Site {
     site
 }
 
-/// Gets `target` on a connection that stays; returns the pace in force by the reply's head, and how long all of it took.
+/// Gets `target` on a connection that stays; returns the pace in force by the reply's head, and how
+/// long all of it took.
 fn get(talk: &mut Talk, target: &str, pace: Option<&str>) -> (Option<String>, Duration) {
     let pace = pace.map_or_else(String::new, |pace| format!("{PACE_HEADER}: {pace}\r\n"));
     let started = Instant::now();

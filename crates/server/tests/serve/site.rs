@@ -96,7 +96,8 @@ impl Site {
         socket.into()
     }
 
-    /// Requests a file and reads the first byte of the reply, which the server cannot complete yet if the file is large.
+    /// Requests a file and reads the first byte of the reply, which the server cannot complete yet
+    /// if the file is large.
     pub(crate) fn begin(&self, target: &str) -> TcpStream {
         let mut stream = self.connect();
         write!(stream, "GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
@@ -185,7 +186,8 @@ pub(crate) fn skipped(why: &str) {
     println!("skipped: {why}");
 }
 
-/// Runs curl, silent; returns its exit code and output. `None`, with a word why, where it is missing.
+/// Runs curl, silent; returns its exit code and output. `None`, with a word why, where it is
+/// missing.
 pub(crate) fn curl(args: &[&str]) -> Option<(i32, Vec<u8>)> {
     match Command::new("curl").arg("-sS").args(args).output() {
         Ok(output) => Some((output.status.code().unwrap(), output.stdout)),

@@ -1,4 +1,5 @@
-//! Uploads that break off: what can be resumed is kept, what cannot is gone, and nothing is ever half a file.
+//! Uploads that break off: what can be resumed is kept, what cannot is gone, and nothing is ever
+//! half a file.
 
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ fn begin(site: &Site, request: &str) -> Talk {
     talk
 }
 
-/// A connection without data for three seconds counts as lost once its client asks how far it has come.
+/// A connection without data for three seconds counts as lost once its client asks how far it has
+/// come.
 #[test]
 fn resuming_client_supersedes_its_silent_connection() {
     let (site, url) = (writable(), resource("f", ID));

@@ -114,7 +114,8 @@ fn two_uploads_to_one_name() {
     assert_eq!((content(&site, "f"), names(&site)), (b"1234567890".to_vec(), vec!["f".to_owned()]));
 }
 
-/// The body is more than the sockets hold: the server reads all of it, so that no reset overtakes the answer.
+/// The body is more than the sockets hold: the server reads all of it, so that no reset overtakes
+/// the answer.
 #[test]
 fn client_that_sends_at_once_still_receives_the_refusal() {
     assert_eq!(put(&writable(), "/none/f", &noise(32 << 20)), 409);

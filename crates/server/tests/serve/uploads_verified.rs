@@ -47,9 +47,11 @@ fn sha256_field(bytes: &[u8]) -> String {
     format!("Repr-Digest: sha-256=:{}:", STANDARD.encode(digest.digests().whole.unwrap().bytes()))
 }
 
-/// The server hashes what it receives, and reads nothing back: a byte that changes on the disk goes unnoticed.
+/// The server hashes what it receives, and reads nothing back: a byte that changes on the disk goes
+/// unnoticed.
 ///
-/// The file is changed only after its last byte was written; the answer waits for the rest of the chunked body.
+/// The file is changed only after its last byte was written; the answer waits for the rest of the
+/// chunked body.
 #[test]
 fn whole_file_with_sha_256_is_hashed_as_it_comes() {
     for (is_digest_of_file, status) in [(true, 201), (false, 422)] {

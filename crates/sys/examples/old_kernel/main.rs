@@ -1,5 +1,5 @@
-//! Runs a command as on a kernel without some system calls, for tests: `old_kernel [--without CALL]... COMMAND
-//! [ARGUMENT...]`.
+//! Runs a command as on a kernel without some system calls, for tests: `old_kernel [--without
+//! CALL]... COMMAND [ARGUMENT...]`.
 //!
 //! By default without cachestat(2).
 

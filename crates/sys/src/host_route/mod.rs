@@ -1,8 +1,9 @@
 //! Routes to single hosts that set the initial congestion window of TCP connections.
 //!
-//! The kernel takes the initial window of a connection from the route to its peer (RTAX_INITCWND, `tcp_init_cwnd`), by
-//! default ten segments. A route created here is a copy of the current route for one address, with this metric added.
-//! It has a separate protocol number, by which it is identified for removal.
+//! The kernel takes the initial window of a connection from the route to its peer (RTAX_INITCWND,
+//! `tcp_init_cwnd`), by default ten segments. A route created here is a copy of the current route
+//! for one address, with this metric added. It has a separate protocol number, by which it is
+//! identified for removal.
 
 mod changes;
 mod route;
@@ -26,7 +27,8 @@ use route::Route;
 
 /// The protocol number of routes created here, as in `ip route show proto 176`.
 const PROTOCOL: u8 = 176;
-/// The priority of the routes: a host route added by an administrator has a lower value, and takes precedence.
+/// The priority of the routes: a host route added by an administrator has a lower value, and takes
+/// precedence.
 const PRIORITY: u32 = 17_600;
 
 /// The number of the main table as an attribute.
@@ -59,7 +61,8 @@ pub struct HostRoutes {
     /// The address of `netlink`: changes requested by it are ignored.
     own: u32,
     changes: Netlink,
-    /// Held by the only process that creates such routes in the namespace; released by the kernel at process exit.
+    /// Held by the only process that creates such routes in the namespace; released by the kernel
+    /// at process exit.
     _turn: UnixListener,
 }
 
@@ -76,13 +79,16 @@ pub enum Added {
 }
 
 impl HostRoutes {
-    /// Checks that the kernel lets this process change routes, and that no other process creates such routes.
+    /// Checks that the kernel lets this process change routes, and that no other process creates
+    /// such routes.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_ADMIN in the network namespace, EADDRINUSE if another process creates such routes in it.
+    /// EPERM without CAP_NET_ADMIN in the network namespace, EADDRINUSE if another process creates
+    /// such routes in it.
     pub fn open() -> io::Result<Self> {
         let netlink = Netlink::open()?;
-        // An address of RFC 5737, without a route of this protocol; the kernel checks the permission first.
+        // An address of RFC 5737, without a route of this protocol; the kernel checks the
+        // permission first.
         let nowhere = HostRoute { host: IpAddr::from([192, 0, 2, 1]), table: MAIN };
         remove(&netlink, &nowhere)?;
         let turn = UnixListener::bind_addr(&SocketAddr::from_abstract_name(TURN)?)?;
@@ -99,10 +105,12 @@ impl HostRoutes {
         Ok(left_over()?.into_iter().filter_map(refused).collect())
     }
 
-    /// Sets an initial window of `segments` for connections from `local` to `host`, on a path of MTU `mtu`.
+    /// Sets an initial window of `segments` for connections from `local` to `host`, on a path of
+    /// MTU `mtu`.
     ///
-    /// Copies the current route: device, gateway, source address and metrics. The result of PMTU discovery belongs to
-    /// the current route, so `mtu` preserves it. A remaining route of this protocol is replaced.
+    /// Copies the current route: device, gateway, source address and metrics. The result of PMTU
+    /// discovery belongs to the current route, so `mtu` preserves it. A remaining route of this
+    /// protocol is replaced.
     ///
     /// # Errors
     /// The kernel's error.
@@ -121,7 +129,8 @@ impl HostRoutes {
         let made = HostRoute { host, table: route.table };
         let mut result = self.netlink.ask(route.to_host(host, segments, mtu));
         if result.as_ref().is_err_and(is_there) {
-            // The new route does not take precedence over the current one; only the new one is removed.
+            // The new route does not take precedence over the current one; only the new one is
+            // removed.
             self.remove(&made)?;
             result = self.netlink.ask(route.to_host(host, segments, mtu));
         }
@@ -151,7 +160,8 @@ impl HostRoutes {
 
     /// Returns changes by other programs since the last call.
     ///
-    /// A copied route does not follow changes of its original, and other programs may remove a copy.
+    /// A copied route does not follow changes of its original, and other programs may remove a
+    /// copy.
     pub fn changes(&self) -> Changes {
         let mut changes = Changes::default();
         loop {

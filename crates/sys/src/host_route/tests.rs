@@ -16,8 +16,8 @@ const HOSTS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7))];
 const LOCAL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// Runs `job` in a network namespace in which the loopback device leads to the documentation networks, with a foreign
-/// netlink socket.
+/// Runs `job` in a network namespace in which the loopback device leads to the documentation
+/// networks, with a foreign netlink socket.
 fn in_network(job: impl FnOnce(&HostRoutes, &Netlink) + Send + 'static) {
     in_new_network(move || {
         let (routes, others) = (HostRoutes::open().unwrap(), Netlink::open().unwrap());

@@ -27,7 +27,8 @@ impl Browser {
     }
 }
 
-/// Name, family, directory below the home directory (Firefox family) or the configuration directory (Chromium family), programs.
+/// Name, family, directory below the home directory (Firefox family) or the configuration directory
+/// (Chromium family), programs.
 const KNOWN: [(&str, Family, &str, &[&str]); 8] = [
     ("Firefox", Family::Firefox, ".mozilla", &["firefox", "firefox-esr"]),
     ("LibreWolf", Family::Firefox, ".librewolf", &["librewolf"]),
@@ -56,7 +57,8 @@ pub(super) fn xdg(variable: &str, home: &Path, default: &str) -> PathBuf {
 pub(super) const NONE_FOUND: &str =
     "no browser found: start Firefox or Chromium once, or give --user-data-dir";
 
-/// Finds the browsers that have a profile or a program; `user_data` are further directories of Chromium's `--user-data-dir`.
+/// Finds the browsers that have a profile or a program; `user_data` are further directories of
+/// Chromium's `--user-data-dir`.
 pub(super) fn find(user_data: &[PathBuf]) -> anyhow::Result<Vec<Browser>> {
     let home = home()?;
     let config = xdg("XDG_CONFIG_HOME", &home, ".config");

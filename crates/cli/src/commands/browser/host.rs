@@ -1,6 +1,8 @@
-//! `longhaul browser host`: serves the extension's requests over stdin and stdout, by requests to the agent.
+//! `longhaul browser host`: serves the extension's requests over stdin and stdout, by requests to
+//! the agent.
 //!
-//! One thread reads stdin, another writes stdout; each request is a task, so that a slow server delays no other request.
+//! One thread reads stdin, another writes stdout; each request is a task, so that a slow server
+//! delays no other request.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -120,10 +122,12 @@ async fn answer(
     result.map_err(of_client)
 }
 
-/// Offers a download. The agent gives an offer up when its connection ends, as it does after `seconds`.
+/// Offers a download. The agent gives an offer up when its connection ends, as it does after
+/// `seconds`.
 async fn offer(client: &Client, request: LinkRequest, seconds: u8) -> Result<Value, HostReplyError> {
     let mut body = serde_json::to_value(request).map_err(|error| reply_error("bad-request", error))?;
-    // An agent that is killed may have accepted the offer: the next one then finds its transfer by the key.
+    // An agent that is killed may have accepted the offer: the next one then finds its transfer by
+    // the key.
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
     body["key"] = json!(format!("offer-{}-{now}", std::process::id()));
     let answer = async {
@@ -183,8 +187,8 @@ fn open_folder(path: &str) -> Result<Value, HostReplyError> {
     }
 }
 
-/// Forwards the agent's events until the browser ends. Starts an agent that was killed again; waits for the next one
-/// after one that was stopped.
+/// Forwards the agent's events until the browser ends. Starts an agent that was killed again; waits
+/// for the next one after one that was stopped.
 async fn watch(client: Client, output: BrowserOutput) {
     let (mut wait, mut is_stopped) = (RECONNECT_FIRST, false);
     loop {
@@ -265,7 +269,8 @@ impl BrowserOutput {
     }
 }
 
-/// Reads messages on a thread until the browser closes stdin; stops at a truncated or oversized message.
+/// Reads messages on a thread until the browser closes stdin; stops at a truncated or oversized
+/// message.
 fn read_stdin() -> mpsc::Receiver<anyhow::Result<Vec<u8>>> {
     let (sender, messages) = mpsc::channel(16);
     std::thread::spawn(move || {

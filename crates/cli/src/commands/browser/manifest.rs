@@ -1,7 +1,8 @@
-//! The native messaging manifest, which lets a browser start the native host, and the host's launcher.
+//! The native messaging manifest, which lets a browser start the native host, and the host's
+//! launcher.
 //!
-//! A manifest names a program without arguments; the launcher is a script that adds them. Each family has its own
-//! manifest: Firefox rejects Chromium's key.
+//! A manifest names a program without arguments; the launcher is a script that adds them. Each
+//! family has its own manifest: Firefox rejects Chromium's key.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -73,8 +74,8 @@ pub(super) fn manifest(family: Family, launcher: &Path) -> Value {
     manifest
 }
 
-/// Returns whether the browser started the host for Longhaul's extension: Chromium passes the origin as the first
-/// argument, Firefox the manifest's path and then the id.
+/// Returns whether the browser started the host for Longhaul's extension: Chromium passes the
+/// origin as the first argument, Firefox the manifest's path and then the id.
 pub(super) fn is_our_extension(arguments: &[String]) -> bool {
     let origin = format!("chrome-extension://{CHROMIUM_ID}/");
     arguments.first() == Some(&origin) || arguments.get(1).is_some_and(|id| id == FIREFOX_ID)

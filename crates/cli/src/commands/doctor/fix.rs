@@ -1,4 +1,5 @@
-//! `--fix`: loads the kernel modules and writes the settings that findings ask for; `--permanent` makes them last.
+//! `--fix`: loads the kernel modules and writes the settings that findings ask for; `--permanent`
+//! makes them last.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -67,7 +68,8 @@ pub(super) fn run(diagnosis: &Diagnosis, args: &DoctorArgs) -> Result<Fixed, Fai
     Ok(fixed)
 }
 
-/// Says whether an earlier run without `--permanent` has changed settings that are not among the changes.
+/// Says whether an earlier run without `--permanent` has changed settings that are not among the
+/// changes.
 fn has_temporary(changes: &[FixStep<SavedSetting>]) -> Result<bool, Failure> {
     let (saved, namespace) = (undo_file::read(&undo_file::path()?)?, undo_file::namespace());
     let is_changed = |name: &str| changes.iter().any(|change| change.what.name == name);
@@ -80,9 +82,11 @@ fn open<T: Change>(steps: &[FixStep<T>]) -> usize {
     steps.iter().filter(|step| step.is_open()).count()
 }
 
-/// Saves the old values, loads the modules, writes the new values, and adds the lines that make those last.
+/// Saves the old values, loads the modules, writes the new values, and adds the lines that make
+/// those last.
 ///
-/// All is saved before it is changed: what is changed can be undone even if this process is killed meanwhile.
+/// All is saved before it is changed: what is changed can be undone even if this process is killed
+/// meanwhile.
 fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure> {
     undo_file::create_directory(file)?;
     let _lock = undo_file::lock(file)?;
@@ -110,7 +114,8 @@ fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure
     save(fixed)
 }
 
-/// Returns the modules that fixes need and that are not loaded, each once: none for settings that cannot be written.
+/// Returns the modules that fixes need and that are not loaded, each once: none for settings that
+/// cannot be written.
 fn modules_for<'a>(
     fixes: impl Iterator<Item = &'a Fix>,
     changes: &[FixStep<SavedSetting>],
@@ -153,7 +158,8 @@ impl Fixed {
         !fix.changes.is_empty() && fix.changes.iter().all(|change| is_open(&self.changes, &change.name))
     }
 
-    /// Returns the lines that files lack to make the fixes last whose settings are not refused. Lines that would do nothing are refused.
+    /// Returns the lines that files lack to make the fixes last whose settings are not refused.
+    /// Lines that would do nothing are refused.
     fn lines_for(&self, fixes: &[&Fix]) -> Vec<FixStep<SavedLines>> {
         let files = lasting_files(fixes.iter().copied().filter(|fix| self.is_applied(fix))).into_iter();
         let mut steps = Vec::new();
@@ -202,7 +208,8 @@ impl Fixed {
         read.is_ok() && is_yes(&answer)
     }
 
-    /// Returns the exit code: 77 where a step could not be done, for whatever reason; that of the findings where the user has declined.
+    /// Returns the exit code: 77 where a step could not be done, for whatever reason; that of the
+    /// findings where the user has declined.
     pub(super) fn exit_code(&self, worst: Severity) -> ExitCode {
         if self.is_declined {
             exit_code(worst)
@@ -263,7 +270,8 @@ mod tests {
         assert_eq!(object["modules"][0]["loaded"], false);
     }
 
-    /// A file in place of the setting is longer than what is written to it: neither value is ever all of it.
+    /// A file in place of the setting is longer than what is written to it: neither value is ever
+    /// all of it.
     #[test]
     fn value_that_is_neither_taken_nor_taken_back_is_refused_and_saved_as_it_is() {
         let work = || {

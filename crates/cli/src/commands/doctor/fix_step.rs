@@ -118,14 +118,16 @@ impl FixStep<SavedSetting> {
         Self::new(what, refused)
     }
 
-    /// Returns whether the old value is needed: for a change that is to be made, that is made, or that was not taken back.
+    /// Returns whether the old value is needed: for a change that is to be made, that is made, or
+    /// that was not taken back.
     pub(super) fn is_to_be_saved(&self) -> bool {
         self.is_open() || self.what.is_unrestored
     }
 }
 
 impl Change for SavedSetting {
-    /// Writes the value, and takes back what the kernel does not accept: a value that it took in part is neither.
+    /// Writes the value, and takes back what the kernel does not accept: a value that it took in
+    /// part is neither.
     fn make(&mut self) -> io::Result<()> {
         let error = match setting::write(&self.name, &self.new) {
             Ok(now) => {

@@ -1,4 +1,5 @@
-//! The frequency governors of all processors, as one setting: one name where they have the same, else one for each.
+//! The frequency governors of all processors, as one setting: one name where they have the same,
+//! else one for each.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +30,8 @@ impl Governors {
         self.files()?.iter().try_for_each(|file| File::options().write(true).open(file).map(drop))
     }
 
-    /// Writes one governor to all processors, or to each its own; one that refuses it does not keep it from the others.
+    /// Writes one governor to all processors, or to each its own; one that refuses it does not keep
+    /// it from the others.
     pub(super) fn write(&self, value: &str) -> io::Result<()> {
         let (files, names) = (self.files()?, value.split(' ').collect::<Vec<_>>());
         if names.len() != 1 && names.len() != files.len() {

@@ -17,7 +17,8 @@ pub(super) enum Unloaded {
     Refused(String),
 }
 
-/// Says whether a module is loaded; the kernel shows those that are built in, too, where they have parameters.
+/// Says whether a module is loaded; the kernel shows those that are built in, too, where they have
+/// parameters.
 pub(super) fn is_loaded(name: &str) -> bool {
     Path::new(SHOWN).join(name).exists()
 }
@@ -49,7 +50,8 @@ pub(super) fn unload(name: &str) -> Unloaded {
     }
 }
 
-/// Returns why the kernel keeps a module: it counts the connections, settings and modules that use it, where it can unload any.
+/// Returns why the kernel keeps a module: it counts the connections, settings and modules that use
+/// it, where it can unload any.
 fn why_it_stays(name: &str) -> Option<&'static str> {
     match std::fs::read_to_string(Path::new(SHOWN).join(name).join("refcnt")) {
         Ok(users) if matches!(users.trim().parse::<i64>(), Ok(1..)) => {

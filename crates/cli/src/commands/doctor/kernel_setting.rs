@@ -21,7 +21,8 @@ pub(super) fn write(name: &str, value: &str) -> io::Result<()> {
     File::options().write(true).open(path(name)?)?.write_all(value.as_bytes())
 }
 
-/// Returns whether two values of a setting mean the same: the kernel lists congestion controls in an order of its own.
+/// Returns whether two values of a setting mean the same: the kernel lists congestion controls in
+/// an order of its own.
 pub(super) fn is_same(name: &str, one: &str, other: &str) -> bool {
     let sorted = |value: &str| {
         let mut words: Vec<String> = value.split_whitespace().map(str::to_owned).collect();
@@ -32,7 +33,8 @@ pub(super) fn is_same(name: &str, one: &str, other: &str) -> bool {
         || (name == "net.ipv4.tcp_allowed_congestion_control" && sorted(one) == sorted(other))
 }
 
-/// Returns the file of a setting. Names come from a file of the user's, too: only those of the network are taken.
+/// Returns the file of a setting. Names come from a file of the user's, too: only those of the
+/// network are taken.
 fn path(name: &str) -> io::Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     if name.starts_with("net.") && name.chars().all(is_plain) {

@@ -34,12 +34,13 @@ use crate::{say, stdout};
 
 /// Check what on this host would slow a transfer of a rate and an RTT.
 ///
-/// Each finding names the measured value, the needed one with its arithmetic, the commands that change it now and the
-/// lines that make it last. Nothing is changed without --fix.
+/// Each finding names the measured value, the needed one with its arithmetic, the commands that
+/// change it now and the lines that make it last. Nothing is changed without --fix.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct DoctorArgs {
-    /// The server of the transfer: its route names the network device, and a TCP handshake measures the RTT
+    /// The server of the transfer: its route names the network device, and a TCP handshake measures
+    /// the RTT
     #[arg(value_name = "URL", value_parser = server_url)]
     url: Option<Url>,
 
@@ -55,7 +56,8 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "PATH", default_value = ".")]
     disk: PathBuf,
 
-    /// Do not measure the disk, which takes up to 2 s and writes up to 4 GiB to a file without a name
+    /// Do not measure the disk, which takes up to 2 s and writes up to 4 GiB to a file without a
+    /// name
     #[arg(long)]
     no_disk_test: bool,
 
@@ -67,7 +69,8 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     fix: bool,
 
-    /// Also make them last, by lines in files of their own below /etc (after an earlier --fix, --undo that first)
+    /// Also make them last, by lines in files of their own below /etc (after an earlier --fix,
+    /// --undo that first)
     #[arg(long, requires = "fix")]
     permanent: bool,
 
@@ -107,9 +110,11 @@ fn some_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// The rate where neither the command line nor the link gives one: that of the hosts that ESnet's advice is for.
+/// The rate where neither the command line nor the link gives one: that of the hosts that ESnet's
+/// advice is for.
 const ASSUMED_RATE: Rate = Rate::bits_per_sec(10_000_000_000);
-/// The RTT where neither the command line nor a server gives one: that of UsadaFox's experiment, half around the world.
+/// The RTT where neither the command line nor a server gives one: that of UsadaFox's experiment,
+/// half around the world.
 const ASSUMED_RTT: Rtt = Rtt::new(Duration::from_millis(200));
 /// How long the disk is measured.
 const DISK_TIME: Duration = Duration::from_millis(1500);
@@ -184,7 +189,8 @@ fn target(args: &DoctorArgs, facts: &HostFacts, peer: Option<&Peer>) -> Target {
     Target { rate, rate_origin, rtt, rtt_origin }
 }
 
-/// How long the name service may take, and the choice among several addresses; the whole command is to end within 3 s.
+/// How long the name service may take, and the choice among several addresses; the whole command is
+/// to end within 3 s.
 const REACH: Duration = Duration::from_millis(900);
 
 /// What was found of the server.

@@ -45,8 +45,8 @@ pub(super) fn check_writable(name: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a setting, and reads it again: an error where the kernel took it in part. A driver may round sizes up; what it made of them is
-/// returned.
+/// Writes a setting, and reads it again: an error where the kernel took it in part. A driver may
+/// round sizes up; what it made of them is returned.
 pub(super) fn write(name: &str, value: &str) -> io::Result<String> {
     match SettingName::parse(name) {
         SettingName::Kernel(name) => kernel_setting::write(name, value)?,

@@ -10,7 +10,8 @@ use longhaul_sys::atomic_file;
 use longhaul_sys::if_exists::if_exists;
 use rustix::fs::{Access, access};
 
-/// The directories of kernel settings that are read at the start, all files by their names (sysctl.d(5), sysctl(8)).
+/// The directories of kernel settings that are read at the start, all files by their names
+/// (sysctl.d(5), sysctl(8)).
 const SYSCTL_DIRECTORIES: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
 /// The file that sysctl(8) reads after those.
@@ -47,7 +48,8 @@ pub(super) fn contain(fix: &Fix) -> bool {
     fix.lasting.is_some() && fix.modules.iter().chain(&fix.lasting).all(is_held)
 }
 
-/// Returns why a line would do nothing: a later file sets the same, or the program of a udev rule is missing.
+/// Returns why a line would do nothing: a later file sets the same, or the program of a udev rule
+/// is missing.
 pub(super) fn why_ineffective(file: &str, line: &str) -> Option<String> {
     if file == SYSCTL_FILE {
         let (name, value) = assignment(line)?;
@@ -58,7 +60,8 @@ pub(super) fn why_ineffective(file: &str, line: &str) -> Option<String> {
     (!Path::new(program).exists()).then(|| format!("{program} is not installed: the rule would do nothing"))
 }
 
-/// Returns the file that is read after that of this program and gives a kernel setting another value.
+/// Returns the file that is read after that of this program and gives a kernel setting another
+/// value.
 fn set_later(name: &str, value: &str) -> Option<PathBuf> {
     let files = SYSCTL_DIRECTORIES.iter().filter_map(|directory| fs::read_dir(directory).ok());
     let files = files.flatten().flatten().map(|entry| entry.path());
@@ -73,14 +76,16 @@ fn set_later(name: &str, value: &str) -> Option<PathBuf> {
     })
 }
 
-/// Reads "net.ipv4.tcp_sack = 1" (sysctl.conf(5)): slashes may separate the words of a name, and a "-" before it permits errors.
+/// Reads "net.ipv4.tcp_sack = 1" (sysctl.conf(5)): slashes may separate the words of a name, and a
+/// "-" before it permits errors.
 fn assignment(line: &str) -> Option<(String, String)> {
     let (name, value) = line.split_once('=')?;
     let name = name.trim().trim_start_matches('-').replace('/', ".");
     Some((name, value.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
-/// Returns the part of a udev rule for the sizes of a device's rings that all such rules of the device have.
+/// Returns the part of a udev rule for the sizes of a device's rings that all such rules of the
+/// device have.
 fn rings_of(line: &str) -> Option<&str> {
     let (command, _) = line.split_once(" rx ")?;
     command.contains("/ethtool -G ").then_some(command)
@@ -94,8 +99,9 @@ pub(super) fn add(file: &str, lines: &[String]) -> io::Result<()> {
     replace(path, &text)
 }
 
-/// Appends lines to a text: of two that set one kernel setting the later one counts. Rules for the rings of one device would both be run,
-/// and change its rings twice: a later one replaces those before.
+/// Appends lines to a text: of two that set one kernel setting the later one counts. Rules for the
+/// rings of one device would both be run, and change its rings twice: a later one replaces those
+/// before.
 fn with_lines(text: &str, lines: &[String]) -> String {
     let is_replaced =
         |known: &str| rings_of(known).is_some() && lines.iter().any(|line| rings_of(line) == rings_of(known));
@@ -103,7 +109,8 @@ fn with_lines(text: &str, lines: &[String]) -> String {
     kept.chain(lines.iter().map(String::as_str)).map(|line| format!("{line}\n")).collect()
 }
 
-/// Creates a directory, and those above it, which other users can read: services read the files, too.
+/// Creates a directory, and those above it, which other users can read: services read the files,
+/// too.
 fn create_directories(directory: &Path) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
@@ -119,7 +126,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     atomic_file::replace_despite_umask(path, text.as_bytes(), mode)
 }
 
-/// Removes lines from a file, and a file that has no others. Lines that are gone already are no error.
+/// Removes lines from a file, and a file that has no others. Lines that are gone already are no
+/// error.
 pub(super) fn remove(file: &str, lines: &[String]) -> io::Result<()> {
     let path = own(file)?;
     let text = read(path)?;

@@ -10,7 +10,8 @@ const PLAIN_WIDTH: usize = 100;
 /// Columns before the name of a finding.
 const MARK: usize = 9;
 
-/// Prints a diagnosis: what one stream can reach, findings, worst first, what was not read, how it lasts.
+/// Prints a diagnosis: what one stream can reach, findings, worst first, what was not read, how it
+/// lasts.
 pub(super) fn print(diagnosis: &Diagnosis, device: Result<&str, &String>, route: &str) {
     let width =
         Term::stdout().size_checked().map_or(PLAIN_WIDTH, |(_, columns)| usize::from(columns).max(60));

@@ -1,4 +1,5 @@
-//! `--undo`: restores the values from before `--fix`, unloads the modules that it loaded, and removes the lines that it added.
+//! `--undo`: restores the values from before `--fix`, unloads the modules that it loaded, and
+//! removes the lines that it added.
 
 use std::process::ExitCode;
 
@@ -13,8 +14,9 @@ use crate::{exit, stdout};
 
 const GONE: &str = "the device is gone: nothing to restore";
 
-/// Restores what was changed in this network namespace, the last change first; values of others stay saved. A module, which all
-/// namespaces share, is unloaded once no saved value names its congestion control. Files are those of the host.
+/// Restores what was changed in this network namespace, the last change first; values of others
+/// stay saved. A module, which all namespaces share, is unloaded once no saved value names its
+/// congestion control. Files are those of the host.
 pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let file = undo_file::path()?;
     let namespace = undo_file::namespace();
@@ -90,13 +92,15 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     Ok(if is_refused { exit::of(FailureKind::Denied).into() } else { ExitCode::SUCCESS })
 }
 
-/// Returns whether one of the settings was given a value that names the congestion control of a module.
+/// Returns whether one of the settings was given a value that names the congestion control of a
+/// module.
 fn is_needed(module: &SavedModule, settings: &[SavedSetting]) -> bool {
     let control = module.name.strip_prefix("tcp_");
     settings.iter().any(|saved| saved.new.split(' ').any(|word| Some(word) == control))
 }
 
-/// Restores a setting; returns a line about it, why it does not have its old value, and whether that was refused.
+/// Restores a setting; returns a line about it, why it does not have its old value, and whether
+/// that was refused.
 fn restore(saved: &SavedSetting) -> (String, Option<String>, bool) {
     let SavedSetting { name, old, new, .. } = saved;
     let written = || (format!("{name}: {new} -> {old}"), None, false);

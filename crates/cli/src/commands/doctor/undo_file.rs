@@ -1,4 +1,5 @@
-//! The values from before `--fix`, the modules that it loaded and the lines that it added: a small file of the user's state.
+//! The values from before `--fix`, the modules that it loaded and the lines that it added: a small
+//! file of the user's state.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,7 +24,8 @@ pub(super) struct SavedSetting {
     pub(super) old: String,
     /// The value that was written.
     pub(super) new: String,
-    /// The value just before that was written, until the value after it has been read: the process may have been killed in between.
+    /// The value just before that was written, until the value after it has been read: the process
+    /// may have been killed in between.
     #[serde(default)]
     pub(super) before: Option<String>,
     /// Whether a failed attempt to write it has put neither the old nor the new value in its place.
@@ -32,7 +34,8 @@ pub(super) struct SavedSetting {
 }
 
 impl SavedSetting {
-    /// Says whether the setting was last changed by this program. Before the value was read, a driver may have rounded it.
+    /// Says whether the setting was last changed by this program. Before the value was read, a
+    /// driver may have rounded it.
     pub(super) fn is_own(&self, now: &str) -> bool {
         let is_unread = |before: &str| {
             setting::is_same(&self.name, now, before) || setting::is_taken(&self.name, now, &self.new)
@@ -95,8 +98,8 @@ fn boot() -> String {
     boot.trim().to_owned()
 }
 
-/// Locks the file's directory, until the result is dropped, against other processes that read the file to replace it; `None` where
-/// there is no directory.
+/// Locks the file's directory, until the result is dropped, against other processes that read the
+/// file to replace it; `None` where there is no directory.
 pub(super) fn lock(file: &Path) -> Result<Option<File>, Failure> {
     let failed = |error: io::Error| {
         Failure::new(FailureKind::Disk, format!("cannot lock {}: {error}", file.display()))
@@ -155,7 +158,8 @@ fn cannot_write(file: &Path, error: &io::Error) -> Failure {
     Failure::new(FailureKind::CannotCreate, format!("cannot write {}: {error}", file.display()))
 }
 
-/// Adds a change. Of a setting that was changed before, and is still as it was then, the first old value is kept.
+/// Adds a change. Of a setting that was changed before, and is still as it was then, the first old
+/// value is kept.
 pub(super) fn add(settings: &mut Vec<SavedSetting>, change: SavedSetting) {
     let is_same = |saved: &SavedSetting| saved.name == change.name && saved.namespace == change.namespace;
     let first = settings.iter().position(is_same).map(|index| settings.remove(index));

@@ -44,7 +44,8 @@ impl RemoteFile {
         self.urls.first().map(|url| SafeUrl::of(url).to_string()).unwrap_or_default()
     }
 
-    /// Decides between a file and a directory as output: a path ending in / is a directory, and so is the output of `several` files.
+    /// Decides between a file and a directory as output: a path ending in / is a directory, and so
+    /// is the output of `several` files.
     pub(super) fn target(&self, output: Option<&Path>, several: bool) -> Output {
         let output = self.dir.as_deref().or(output);
         if let Some(name) = &self.name {
@@ -59,7 +60,8 @@ impl RemoteFile {
         }
     }
 
-    /// Returns the options of this file: the common ones, and its own headers, which are sent to the server of its first URL.
+    /// Returns the options of this file: the common ones, and its own headers, which are sent to
+    /// the server of its first URL.
     pub(super) fn options(&self, all: &JobOptions) -> JobOptions {
         let mut options = all.clone();
         let own = self.urls.first().filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -157,8 +159,9 @@ pub(super) fn refuse_clear<'u>(
     }
 }
 
-/// Fails if two files would be written to one path, as far as the paths are known before the servers answer; `several` is as of
-/// [`make_directories`], which has made the directories. A file named by its server alone is known by its URL.
+/// Fails if two files would be written to one path, as far as the paths are known before the
+/// servers answer; `several` is as of [`make_directories`], which has made the directories. A file
+/// named by its server alone is known by its URL.
 pub(super) fn refuse_repeated(args: &GetArgs, files: &[RemoteFile], several: bool) -> anyhow::Result<()> {
     let mut places = HashMap::new();
     for file in files {
@@ -209,7 +212,8 @@ pub(super) fn make_directories(
     Ok(())
 }
 
-/// Assigns checksums of the list at `path` to files without one: by the name on the server, otherwise by the local name.
+/// Assigns checksums of the list at `path` to files without one: by the name on the server,
+/// otherwise by the local name.
 fn look_up_checksums(
     path: &Path,
     args: &GetArgs,
@@ -233,7 +237,8 @@ fn look_up_checksums(
     Ok(())
 }
 
-/// Reads the files of a metalink; fails on a file without a usable URL, as the result would look complete.
+/// Reads the files of a metalink; fails on a file without a usable URL, as the result would look
+/// complete.
 fn of_metalink(path: &Path, args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<RemoteFile>> {
     let read = || -> anyhow::Result<Metalink> {
         Ok(Metalink::parse(&input_file::read(path, MAX_DOCUMENT, cancel)?)?)

@@ -13,8 +13,9 @@ use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
 use url::Url;
 
-/// Returns the path that a file has with --if-newer: named after its URL, unless it has a name; `None` if the URL has none, or the
-/// name is that of a directory. The server then provides a name, and nothing is replaced.
+/// Returns the path that a file has with --if-newer: named after its URL, unless it has a name;
+/// `None` if the URL has none, or the name is that of a directory. The server then provides a name,
+/// and nothing is replaced.
 pub(super) fn path_of(output: &Output, url: &Url, named: Option<&String>) -> Option<PathBuf> {
     let of_url = FileName::from_url_path(url.path());
     let named = named.map(String::as_str).or(of_url.as_ref().map(FileName::as_str)).unwrap_or_default();
@@ -28,7 +29,8 @@ pub(super) fn path_of(output: &Output, url: &Url, named: Option<&String>) -> Opt
     (!path.is_dir()).then_some(path)
 }
 
-/// Names the job's file after its URL, and makes the request conditional on the local file of that name; returns the local file.
+/// Names the job's file after its URL, and makes the request conditional on the local file of that
+/// name; returns the local file.
 pub(super) fn apply(job: &mut Job) -> Option<Done> {
     let path = path_of(&job.output, job.urls.first()?, job.expected.name.as_ref())?;
     job.output = Output::File(path.clone());

@@ -37,7 +37,8 @@ use crate::{exit, interrupt, record, url_text};
 /// Operands and options of `get`.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// The files: URLs of http, https, ftp, ftps or gsiftp, or metalinks (.meta4), which name several sources of a file
+    /// The files: URLs of http, https, ftp, ftps or gsiftp, or metalinks (.meta4), which name
+    /// several sources of a file
     #[arg(required_unless_present = "input", value_name = "URL|FILE.meta4")]
     sources: Vec<Operand>,
 
@@ -64,25 +65,31 @@ pub(crate) struct GetArgs {
 struct FileArgs {
     /// Read further URLs from a file, one a line, or from stdin (-)
     ///
-    /// The format is aria2's: tabs separate the mirrors of a file, and indented lines below them hold its options: out=PATH, dir=DIR,
-    /// size=SIZE, checksum=ALG=HEX, header=K: V, referer=URL, user-agent=NAME. An option that is not known is named in a warning. Blank lines and
-    /// lines that begin with # are skipped. -o is a directory then.
+    /// The format is aria2's: tabs separate the mirrors of a file, and indented lines below them
+    /// hold its options: out=PATH, dir=DIR, size=SIZE, checksum=ALG=HEX, header=K: V, referer=URL,
+    /// user-agent=NAME. An option that is not known is named in a warning. Blank lines and lines
+    /// that begin with # are skipped. -o is a directory then.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     input: Option<PathBuf>,
 
     /// Fetch a directory with all below it
     ///
-    /// It is listed by longhaul serve, index pages of web servers, nginx or Caddy in JSON, or MLSD or LIST of FTP. What it holds goes into the directory -o, by default one of its name. Files keep their time of modification; without -r they
-    /// have the time at which they were fetched. A file whose size and time have not changed is not fetched again, unless --no-resume
-    /// is given. Names outside the directory are refused; other files are fetched.
+    /// It is listed by longhaul serve, index pages of web servers, nginx or Caddy in JSON, or MLSD
+    /// or LIST of FTP. What it holds goes into the directory -o, by default one of its name. Files
+    /// keep their time of modification; without -r they have the time at which they were fetched. A
+    /// file whose size and time have not changed is not fetched again, unless --no-resume is given.
+    /// Names outside the directory are refused; other files are fetched.
     #[arg(short, long, conflicts_with = "input")]
     recursive: bool,
 
-    /// Write to a file, into a directory that exists or ends in / (several URLs need one), or to stdout (-)
+    /// Write to a file, into a directory that exists or ends in / (several URLs need one), or to
+    /// stdout (-)
     ///
-    /// A missing directory is made. An existing file is replaced once the new one is complete. Without -o, and within
-    /// a directory, the server or the URL sets the name, and nothing is ever replaced; a file that is there complete is not fetched again. A file is sent to stdout
-    /// over one connection, in order (| tar x): it cannot be resumed, and its digest is checked at its end, so look at the exit code.
+    /// A missing directory is made. An existing file is replaced once the new one is complete.
+    /// Without -o, and within a directory, the server or the URL sets the name, and nothing is ever
+    /// replaced; a file that is there complete is not fetched again. A file is sent to stdout over
+    /// one connection, in order (| tar x): it cannot be resumed, and its digest is checked at its
+    /// end, so look at the exit code.
     #[arg(short, long, value_name = "PATH|-", value_hint = ValueHint::AnyPath)]
     output: Option<PathBuf>,
 
@@ -94,15 +101,17 @@ struct FileArgs {
 
     /// Fetch only what is newer than the file that is here, as wget -N and curl -z
     ///
-    /// The file gets the time that it has on the server (Last-Modified, or MDTM of FTP), and the next run fetches it only where that
-    /// has become later. Without a time from the server the ETag is stored in the attribute user.longhaul.etag, and compared. Its name is that of -o, out= or the URL, and the newer file takes its place.
+    /// The file gets the time that it has on the server (Last-Modified, or MDTM of FTP), and the
+    /// next run fetches it only where that has become later. Without a time from the server the
+    /// ETag is stored in the attribute user.longhaul.etag, and compared. Its name is that of -o,
+    /// out= or the URL, and the newer file takes its place.
     #[arg(short = 'N', long, conflicts_with = "recursive")]
     if_newer: bool,
 
     /// Fetch from another URL of the file too; may be given several times
     ///
-    /// Each mirror gets streams of its own. Its file must have the same size and a strong validator, and a part of its bytes is
-    /// compared with those that are there.
+    /// Each mirror gets streams of its own. Its file must have the same size and a strong
+    /// validator, and a part of its bytes is compared with those that are there.
     #[arg(long, value_name = "URL", value_parser = url_text::parse)]
     mirror: Vec<Url>,
 }
@@ -111,15 +120,18 @@ struct FileArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = RESEARCH)]
 struct BufferArgs {
-    /// Set the socket's receive buffer, at most 1GiB; auto leaves it to the kernel wherever that can reach the path's need
+    /// Set the socket's receive buffer, at most 1GiB; auto leaves it to the kernel wherever that
+    /// can reach the path's need
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = recv_buffer, hide_short_help = true)]
     recv_buffer: RecvBuffer,
 
-    /// Set the application buffer of all files together: what the disk may lag behind; auto is 64MiB, and more where the disk stalls
+    /// Set the application buffer of all files together: what the disk may lag behind; auto is
+    /// 64MiB, and more where the disk stalls
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer, hide_short_help = true)]
     app_buffer: AppBuffer,
 
-    /// Set the size of the application buffer's segments, a power of two; every stream gets at least two [default: 4MiB, less for many streams]
+    /// Set the size of the application buffer's segments, a power of two; every stream gets at
+    /// least two [default: 4MiB, less for many streams]
     #[arg(long, value_name = "SIZE", value_parser = segment, hide_short_help = true)]
     segment: Option<Bytes>,
 
@@ -132,23 +144,28 @@ struct BufferArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Integrity")]
 struct IntegrityArgs {
-    /// Demand this checksum of the file: md5, sha1, sha224 to sha512, blake2b, blake2b-128 to blake2b-384 or blake3, and the hex digits; or server, which has to state it
+    /// Demand this checksum of the file: md5, sha1, sha224 to sha512, blake2b, blake2b-128 to
+    /// blake2b-384 or blake3, and the hex digits; or server, which has to state it
     ///
-    /// With server, a GridFTP server computes the digest (CKSM), and an HTTP server sends it (Repr-Digest or Digest); one that states none
-    /// fails.
+    /// With server, a GridFTP server computes the digest (CKSM), and an HTTP server sends it
+    /// (Repr-Digest or Digest); one that states none fails.
     #[arg(long, value_name = "ALG:HEX|server")]
     checksum: Option<ChecksumArg>,
 
-    /// Demand the checksums of a file, as SHA256SUMS: by the names of its lines; a file without a line is not fetched
+    /// Demand the checksums of a file, as SHA256SUMS: by the names of its lines; a file without a
+    /// line is not fetched
     ///
-    /// The lines are those of sha256sum and its kin, of b2sum and b3sum, or of BSD: SHA256 (NAME) = HEX. A line without an algorithm is right
-    /// by any of its length, as SHA-256, BLAKE3 or BLAKE2b-256 (b2sum -l 256). A checksum of -i or of a metalink precedes it.
+    /// The lines are those of sha256sum and its kin, of b2sum and b3sum, or of BSD: SHA256 (NAME) =
+    /// HEX. A line without an algorithm is right by any of its length, as SHA-256, BLAKE3 or
+    /// BLAKE2b-256 (b2sum -l 256). A checksum of -i or of a metalink precedes it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["checksum", "recursive"])]
     checksum_file: Option<PathBuf>,
 
-    /// Combine ranges although the server gives no strong validator: you vouch that the file does not change
+    /// Combine ranges although the server gives no strong validator: you vouch that the file does
+    /// not change
     ///
-    /// Without it such a file is fetched in one answer over one connection, and starts over after a break.
+    /// Without it such a file is fetched in one answer over one connection, and starts over after a
+    /// break.
     #[arg(long)]
     assume_unchanged: bool,
 }
@@ -218,7 +235,8 @@ const WRITERS: [Choice<WriterChoice>; 4] = [
     ("buffered", WriterChoice::Buffered, "pwrite through the page cache"),
 ];
 
-/// `--recv-buffer`; `None` leaves it to the kernel. An alias: clap takes an `Option` for an option without a value.
+/// `--recv-buffer`; `None` leaves it to the kernel. An alias: clap takes an `Option` for an option
+/// without a value.
 type RecvBuffer = Option<Bytes>;
 
 fn recv_buffer(text: &str) -> Result<RecvBuffer, String> {

@@ -1,4 +1,5 @@
-//! Lists of URLs: one file per line, with its options on indented lines below, as in aria2 and wget.
+//! Lists of URLs: one file per line, with its options on indented lines below, as in aria2 and
+//! wget.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,8 @@ pub(crate) struct ListedFile {
     pub(crate) headers: Vec<HeaderField>,
 }
 
-/// Reads the list in the file `path`, or in stdin for `-`. Checks the whole list before anything is fetched.
+/// Reads the list in the file `path`, or in stdin for `-`. Checks the whole list before anything is
+/// fetched.
 pub(super) fn read(path: &Path, cancel: &Cancel) -> anyhow::Result<Vec<ListedFile>> {
     let mut files = Vec::new();
     read_each(path, cancel, is_fetched, |file| {
@@ -47,8 +49,8 @@ pub(crate) fn is_fetched(url: &Url) -> bool {
     url.host().is_some() && is_known_scheme(url.scheme())
 }
 
-/// Reads a list as [`read`], of URLs that `is_source` accepts, and passes each file to `take`: of a long list, only the text is
-/// in memory.
+/// Reads a list as [`read`], of URLs that `is_source` accepts, and passes each file to `take`: of a
+/// long list, only the text is in memory.
 pub(crate) fn read_each(
     path: &Path,
     cancel: &Cancel,

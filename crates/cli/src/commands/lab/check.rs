@@ -32,9 +32,10 @@ const LOAD: f64 = 0.8;
 
 /// Measure which paths this machine can hold, in less than a minute.
 ///
-/// Loads each path with TCP flows between tuned hosts. Each line says what the flows reached, how late packets were at
-/// the 99th percentile, and how late they may be. A held path kept its specification under full load; a path that is
-/// not loaded kept it with flows that the machine could not drive faster.
+/// Loads each path with TCP flows between tuned hosts. Each line says what the flows reached, how
+/// late packets were at the 99th percentile, and how late they may be. A held path kept its
+/// specification under full load; a path that is not loaded kept it with flows that the machine
+/// could not drive faster.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// Leave out paths that are faster

@@ -6,7 +6,8 @@ use longhaul_lab::scenario::{Execution, RunResult};
 
 /// Returns the expected duration of `left`; `None` without data.
 ///
-/// The estimate of an execution is the mean of its configuration, otherwise of its run, otherwise of all.
+/// The estimate of an execution is the mean of its configuration, otherwise of its run, otherwise
+/// of all.
 pub(super) fn time_left(done: &[RunResult], left: &[&Execution<'_>]) -> Option<Duration> {
     let mean = |like: &dyn Fn(&RunResult) -> bool| {
         let (mut sum, mut count) = (0.0, 0_u32);

@@ -20,16 +20,18 @@ use super::evidence;
 use super::path_args::PathArgs;
 use super::path_report::PathReport;
 
-/// A second Ctrl-C within this time kills a command on a terminal: the command itself may act on the first one.
+/// A second Ctrl-C within this time kills a command on a terminal: the command itself may act on
+/// the first one.
 const TERMINAL_AGAIN: Duration = Duration::from_secs(2);
 /// EX_TEMPFAIL of sysexits.h: the command may succeed on a less busy machine.
 const NOT_THE_PATH: u8 = 75;
 
 /// Run a command on the client of an emulated path, and another on its server.
 ///
-/// Both hosts resolve the names `client` and `server`. LAB_CLIENT and LAB_SERVER hold their IPv4 addresses,
-/// LAB_CLIENT6 and LAB_SERVER6 their IPv6 addresses. The exit status is the command's, or 127 if it is not found and
-/// 126 if it cannot be executed. All processes end with it. SIGINT, SIGTERM and SIGHUP are passed on to the command; a second one kills it.
+/// Both hosts resolve the names `client` and `server`. LAB_CLIENT and LAB_SERVER hold their IPv4
+/// addresses, LAB_CLIENT6 and LAB_SERVER6 their IPv6 addresses. The exit status is the command's,
+/// or 127 if it is not found and 126 if it cannot be executed. All processes end with it. SIGINT,
+/// SIGTERM and SIGHUP are passed on to the command; a second one kills it.
 #[derive(Debug, Args)]
 pub(super) struct ExecArgs {
     #[command(flatten)]
@@ -43,11 +45,13 @@ pub(super) struct ExecArgs {
     #[arg(long, alias = "far-port", value_name = "PORT", requires = "server", value_parser = clap::value_parser!(u16).range(1..))]
     server_port: Option<u16>,
 
-    /// Write what the client sends and receives to a capture: headers of IP packets, super-packets as such
+    /// Write what the client sends and receives to a capture: headers of IP packets, super-packets
+    /// as such
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pcap: Option<PathBuf>,
 
-    /// Write what the server sends and receives to another capture: headers of IP packets, super-packets as such
+    /// Write what the server sends and receives to another capture: headers of IP packets,
+    /// super-packets as such
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pcap_server: Option<PathBuf>,
 
@@ -148,8 +152,8 @@ struct ForwardedSignals {
 }
 
 impl ForwardedSignals {
-    /// Forwards a signal, except an interrupt that the terminal has already sent to the command; kills a command that
-    /// is still running after a previous signal.
+    /// Forwards a signal, except an interrupt that the terminal has already sent to the command;
+    /// kills a command that is still running after a previous signal.
     fn take(&mut self, signal: i32, client: &Process) -> Result<()> {
         let is_from_terminal = signal == SIGINT && std::io::stdin().is_terminal();
         let before = self.last.replace(Instant::now());
@@ -164,7 +168,8 @@ impl ForwardedSignals {
     }
 }
 
-/// Returns the exit status of a command that was not started, like a shell: 127 if it was not found.
+/// Returns the exit status of a command that was not started, like a shell: 127 if it was not
+/// found.
 fn not_started(error: &LabError) -> u8 {
     match error {
         LabError::Spawn { cause, .. } if cause.kind() == ErrorKind::NotFound => 127,

@@ -110,7 +110,8 @@ fn checked(name: &str, text: &str) -> Result<String, String> {
     })
 }
 
-/// Refuses rates and sizes with a bare prefix, also within steps (0@0s,20Mbit@8s) and overrides (rate=10Mbit; queue=100packets).
+/// Refuses rates and sizes with a bare prefix, also within steps (0@0s,20Mbit@8s) and overrides
+/// (rate=10Mbit; queue=100packets).
 fn check_units(name: &str, text: &str) -> Result<(), String> {
     for assignment in text.split(';') {
         let (name, values) = assignment.split_once('=').unwrap_or((name, assignment));

@@ -41,7 +41,8 @@ impl PathReport {
         self.stats.to_string().lines().map(str::to_owned).collect()
     }
 
-    /// Returns the report as a JSON object: times in seconds, sizes in bytes, rates in bits per second.
+    /// Returns the report as a JSON object: times in seconds, sizes in bytes, rates in bits per
+    /// second.
     pub(super) fn json(&self) -> Value {
         let stats = [self.stats.client_to_server, self.stats.server_to_client];
         let mut object = json!({ "event": "path", "exit_code": self.exit_code, "path": self.spec });
@@ -54,7 +55,8 @@ impl PathReport {
         object
     }
 
-    /// Writes `path.json`, which includes the queues over time, and `queue.svg` into an existing `directory`.
+    /// Writes `path.json`, which includes the queues over time, and `queue.svg` into an existing
+    /// `directory`.
     ///
     /// # Errors
     /// Fails if a file is not writable.

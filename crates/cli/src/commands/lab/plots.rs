@@ -53,8 +53,8 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
                 // A reference has no spread.
                 points.iter_mut().for_each(|point| point.spread = None);
             }
-            // A reference common to several lines is drawn once, without a label of a line. Fewer points of one
-            // reference are a subset of another's.
+            // A reference common to several lines is drawn once, without a label of a line. Fewer
+            // points of one reference are a subset of another's.
             let within = |other: &&mut Series| points.iter().all(|point| other.points.contains(point));
             if let Some(same) = of_value.iter_mut().filter(|_| is_reference).find(within) {
                 (same.colour, same.name) = (NEUTRAL, label(plot, name));
@@ -171,9 +171,11 @@ impl HorizontalAxis {
         Series { name: published.name.clone(), colour, mark: Mark::Rings, points }
     }
 
-    /// Returns whether a configuration belongs in the plot: it has a position, or it is a reference for one that has.
+    /// Returns whether a configuration belongs in the plot: it has a position, or it is a reference
+    /// for one that has.
     ///
-    /// A peer without the axis' parameter is a reference. A run that sweeps other parameters is not: each value would be a line.
+    /// A peer without the axis' parameter is a reference. A run that sweeps other parameters is
+    /// not: each value would be a line.
     fn compares(&self, group: &Group<'_>, all: &[Group<'_>]) -> bool {
         let beside = |other: &Group<'_>| {
             self.place(other).is_some()

@@ -18,9 +18,10 @@ use super::{evidence, plots};
 
 /// Run the experiment that a scenario file describes: every configuration, as often as it says.
 ///
-/// DIR gets results.json (complete after each execution), results.csv, summary.md, the plots, and below
-/// runs/ the commands' output and records. Repeating the command runs missing and failed executions, also after
-/// Ctrl-C. Programs that the scenario names as its needs are checked first. The exit status is 0 only where every execution has succeeded.
+/// DIR gets results.json (complete after each execution), results.csv, summary.md, the plots, and
+/// below runs/ the commands' output and records. Repeating the command runs missing and failed
+/// executions, also after Ctrl-C. Programs that the scenario names as its needs are checked first.
+/// The exit status is 0 only where every execution has succeeded.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     /// The scenario
@@ -39,7 +40,8 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "N")]
     repeat: Option<NonZeroU32>,
 
-    /// Sweep NAME over these values instead of the scenario's; path.KEY=VALUE sets a value of the path
+    /// Sweep NAME over these values instead of the scenario's; path.KEY=VALUE sets a value of the
+    /// path
     #[arg(long, value_name = "NAME=VALUE[,VALUE..]")]
     set: Vec<SetParameter>,
 
@@ -63,7 +65,8 @@ pub(super) struct RunArgs {
 /// Runs the remaining executions and writes the results.
 ///
 /// # Errors
-/// Fails if the scenario is invalid, this machine does not permit a lab, or results cannot be read or written.
+/// Fails if the scenario is invalid, this machine does not permit a lab, or results cannot be read
+/// or written.
 pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
     let scenario = Scenario::load(&args.scenario, &args.set)?;
     let plan = scenario.plan(&Selection { only: args.only, repeat: args.repeat })?;

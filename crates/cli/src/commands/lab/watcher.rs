@@ -17,8 +17,8 @@ use crate::{interrupt, say};
 
 use super::estimate::{format_duration, time_left};
 
-/// A stop signal: the first ends the experiment cleanly, the second ends the process at once; waiting cleanup shells
-/// then run by themselves.
+/// A stop signal: the first ends the experiment cleanly, the second ends the process at once;
+/// waiting cleanup shells then run by themselves.
 #[derive(Debug, Clone)]
 pub(super) struct StopSignal {
     /// The signal's number; 0 without a signal.

@@ -150,7 +150,8 @@ pub(super) fn manifest(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Formats a line of sha256sum(1): a name that would break the line is escaped, which a backslash before the digest tells.
+/// Formats a line of sha256sum(1): a name that would break the line is escaped, which a backslash
+/// before the digest tells.
 fn line(hex: &str, path: &Path) -> Vec<u8> {
     let name = path.as_os_str().as_bytes();
     let is_escaped = name.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r'));

@@ -24,7 +24,8 @@ pub(super) struct LimitArgs {
     #[command(flatten)]
     plan: PlanPath,
 
-    /// The rate of all workers, as 40Gbit, or HOST=RATE for what they move from or to one host; off lifts it
+    /// The rate of all workers, as 40Gbit, or HOST=RATE for what they move from or to one host; off
+    /// lifts it
     #[arg(value_name = "[HOST=]RATE|off", value_parser = rate_or_off)]
     rates: Vec<RateOf>,
 

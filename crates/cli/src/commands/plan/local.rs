@@ -129,7 +129,8 @@ impl PlanRequest<'_> {
     }
 }
 
-/// Makes directories below `target`, each before those within it, without following symbolic links there.
+/// Makes directories below `target`, each before those within it, without following symbolic links
+/// there.
 fn make_local(target: &Path, directories: &BTreeMap<PathBuf, u32>) -> Result<(), Failure> {
     let mut root = None;
     for (below, mode) in directories {
@@ -170,8 +171,9 @@ fn check_readable(path: &Path, mode: u32, owner: u32) -> Result<(), Errno> {
     if is_readable_by(getuid().as_raw(), mode, owner) { Ok(()) } else { access(path, Access::READ_OK) }
 }
 
-/// Returns whether the mode of a file permits a user to read it, so that the file server need not be asked for each of a million
-/// files. A group's bits alone prove nothing, and a server may take root for another user.
+/// Returns whether the mode of a file permits a user to read it, so that the file server need not
+/// be asked for each of a million files. A group's bits alone prove nothing, and a server may take
+/// root for another user.
 fn is_readable_by(user: u32, mode: u32, owner: u32) -> bool {
     let is_owner = user == owner && user != 0;
     if is_owner { mode & 0o400 > 0 } else { mode & 0o044 == 0o044 }

@@ -64,7 +64,8 @@ impl LeftOut {
     }
 }
 
-/// Writes the plan; an entry that cannot be planned is named, and makes the exit code one of a failure.
+/// Writes the plan; an entry that cannot be planned is named, and makes the exit code one of a
+/// failure.
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let cancel = args.client.connect.cancel();
     let setup = || {
@@ -181,8 +182,9 @@ impl PlanRequest<'_> {
         Ok(())
     }
 
-    /// Returns whether ranges of a file combine, as its server shows it now; in doubt they do not, and the file is planned as
-    /// one. A file without checksum gets the one that its server states. With `once`, one file of each server is asked for.
+    /// Returns whether ranges of a file combine, as its server shows it now; in doubt they do not,
+    /// and the file is planned as one. A file without checksum gets the one that its server states.
+    /// With `once`, one file of each server is asked for.
     fn combines(&self, file: &mut PlannedFile, once: bool) -> bool {
         let url = file.urls.first().and_then(|url| Url::parse(url).ok());
         let Some((url, size)) = url.zip(file.size) else { return false };

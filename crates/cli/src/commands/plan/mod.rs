@@ -33,10 +33,12 @@ pub(crate) struct PlanArgs {
     #[command(subcommand)]
     command: Option<PlanCommand>,
 
-    /// The files: URLs of http, https, ftp, ftps or gsiftp, or local paths; then the directory that receives them, or the URL of one
+    /// The files: URLs of http, https, ftp, ftps or gsiftp, or local paths; then the directory that
+    /// receives them, or the URL of one
     ///
-    /// Every worker must see local files and directories by these paths. Local files are copied into a directory, or uploaded to a
-    /// URL; files of a server are fetched into a directory. A URL must hold no login: give it to each worker.
+    /// Every worker must see local files and directories by these paths. Local files are copied
+    /// into a directory, or uploaded to a URL; files of a server are fetched into a directory. A
+    /// URL must hold no login: give it to each worker.
     #[arg(required = true, value_name = "SOURCE... TARGET", value_hint = ValueHint::AnyPath)]
     operands: Vec<PathBuf>,
 
@@ -46,19 +48,22 @@ pub(crate) struct PlanArgs {
 
     /// Plan the files of a list too, one URL a line, or from stdin (-)
     ///
-    /// The format is that of get -i: indented lines below a URL hold out=PATH below the target, size=SIZE and checksum=ALG=HEX. What is
-    /// given there is demanded of the file. file:///PATH names a local file. dir= and header= are refused.
+    /// The format is that of get -i: indented lines below a URL hold out=PATH below the target,
+    /// size=SIZE and checksum=ALG=HEX. What is given there is demanded of the file. file:///PATH
+    /// names a local file. dir= and header= are refused.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Plan")]
     input: Option<PathBuf>,
 
-    /// Plan directories with all below them, as get -r and put -r list them; of several sources, each gets a directory of its name
+    /// Plan directories with all below them, as get -r and put -r list them; of several sources,
+    /// each gets a directory of its name
     #[arg(short, long, help_heading = "Plan")]
     recursive: bool,
 
     #[command(flatten)]
     units: UnitArgs,
 
-    /// Limit all workers together to this rate, or HOST=RATE what they move from or to one host; may be given several times
+    /// Limit all workers together to this rate, or HOST=RATE what they move from or to one host;
+    /// may be given several times
     ///
     /// Workers share it out by need. longhaul plan limit changes it while they run.
     #[arg(long, value_name = "[HOST=]RATE", value_parser = limit::rate, help_heading = "Plan")]
@@ -102,14 +107,16 @@ enum PlanCommand {
     Limit(limit::LimitArgs),
     /// Let workers try failed units again
     Retry(PlanPath),
-    /// Compare the files of the target with the sizes and checksums of the plan; of a server, with the sizes that it states
+    /// Compare the files of the target with the sizes and checksums of the plan; of a server, with
+    /// the sizes that it states
     Verify {
         #[command(flatten)]
         plan: PlanPath,
         #[command(flatten)]
         client: Box<ClientArgs>,
     },
-    /// Print the SHA-256 of all files, as sha256sum -c reads it in the target; of uploads, that of their sources
+    /// Print the SHA-256 of all files, as sha256sum -c reads it in the target; of uploads, that of
+    /// their sources
     Manifest(PlanPath),
 }
 

@@ -86,8 +86,8 @@ fn local_source(path: &Path) -> anyhow::Result<PlanSource> {
     Ok(PlanSource::Local(direct(path).with_context(|| format!("cannot read {shown}"))?))
 }
 
-/// Returns the absolute path without `..`, which leads elsewhere behind a symbolic link, and nowhere behind a directory that
-/// does not exist yet.
+/// Returns the absolute path without `..`, which leads elsewhere behind a symbolic link, and
+/// nowhere behind a directory that does not exist yet.
 fn direct(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let parts: Vec<Component<'_>> = path.components().collect();
@@ -108,7 +108,8 @@ pub(super) fn local_path(url: &Url) -> Option<PathBuf> {
     (url.scheme() == "file").then(|| url.to_file_path().ok()).flatten()
 }
 
-/// Refuses a URL that is neither fetched nor uploaded to, or whose login every reader of the plan would see.
+/// Refuses a URL that is neither fetched nor uploaded to, or whose login every reader of the plan
+/// would see.
 pub(super) fn checked(url: &Url) -> anyhow::Result<()> {
     let shown = SafeUrl::of(url);
     if !is_fetched(url) {

@@ -21,13 +21,15 @@ use crate::{exit, say, stdout};
 
 /// Measure the path to a server: what it holds, and which knob makes a transfer over it faster.
 ///
-/// RTT, path MTU, rate, queue, loss and reordering by UDP (against `longhaul serve --measure`), TCP by number of connections
-/// against any HTTP server, and what the server can do; FTP servers list their features, iperf3 servers are measured by iperf3
-/// itself. Takes ten seconds at most and sends a tenth of what a full-rate test of that time would send; --full sweeps numbers of
+/// RTT, path MTU, rate, queue, loss and reordering by UDP (against `longhaul serve --measure`), TCP
+/// by number of connections against any HTTP server, and what the server can do; FTP servers list
+/// their features, iperf3 servers are measured by iperf3 itself. Takes ten seconds at most and
+/// sends a tenth of what a full-rate test of that time would send; --full sweeps numbers of
 /// connections, sizes of buffers and congestion controls. `get` starts from what was found.
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
-    /// A host (HTTP, port 80), HOST:PORT, or a URL of http, https, ftp, ftps, gsiftp or iperf3; best that of a large file
+    /// A host (HTTP, port 80), HOST:PORT, or a URL of http, https, ftp, ftps, gsiftp or iperf3;
+    /// best that of a large file
     #[arg(value_name = "HOST|URL")]
     target: String,
 
@@ -35,7 +37,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long)]
     full: bool,
 
-    /// Measure the upload alone, as `put` sends, with all of the time; against `longhaul serve --measure` and iperf3
+    /// Measure the upload alone, as `put` sends, with all of the time; against `longhaul serve
+    /// --measure` and iperf3
     #[arg(long, conflicts_with = "full")]
     upload: bool,
 

@@ -1,4 +1,5 @@
-//! Charts of a probe: UDP by message size; TCP by number of connections, socket buffer size and congestion control.
+//! Charts of a probe: UDP by message size; TCP by number of connections, socket buffer size and
+//! congestion control.
 
 use longhaul_core::probe::report::ProbeReport;
 use longhaul_core::units::Rate;

@@ -23,13 +23,15 @@ const ATTEMPTS: usize = 5;
 /// Delay between attempts: the socket of a killed agent still accepts connections for a moment.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The maximum number of workers of a plan that are added at once: each has a log in the plan's directory.
+/// The maximum number of workers of a plan that are added at once: each has a log in the plan's
+/// directory.
 const MAX_WORKERS: i64 = 1000;
 
 /// Operands and options of `queue add`.
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
-    /// The files: URLs, or metalinks (.meta4); with --put, paths and last where to; with --plan, plans
+    /// The files: URLs, or metalinks (.meta4); with --put, paths and last where to; with --plan,
+    /// plans
     #[arg(required = true, value_name = "URL|FILE.meta4")]
     operands: Vec<String>,
 
@@ -41,7 +43,8 @@ pub(super) struct AddArgs {
     #[arg(long, conflicts_with_all = ["put", "mirror", "checksum", "output", "if_exists", "recursive"])]
     plan: bool,
 
-    /// Add this many workers of a plan, which is 1 by default; each agent of a farm runs one of them at a time
+    /// Add this many workers of a plan, which is 1 by default; each agent of a farm runs one of
+    /// them at a time
     #[arg(short = 'N', long, value_name = "N", requires = "plan", value_parser = clap::value_parser!(u32).range(1..=MAX_WORKERS))]
     hosts: Option<u32>,
 
@@ -70,7 +73,8 @@ impl AddArgs {
         self.watch
     }
 
-    /// Adds the transfers. Each request has a key, so that a retry after the agent's end adds nothing twice.
+    /// Adds the transfers. Each request has a key, so that a retry after the agent's end adds
+    /// nothing twice.
     pub(super) async fn send(&self, client: &Client) -> anyhow::Result<TransferList> {
         let (mut requests, key) = (self.requests()?, key());
         for (number, request) in requests.iter_mut().enumerate() {
@@ -115,7 +119,8 @@ impl AddArgs {
         Ok(requests.into_iter().flatten().collect())
     }
 
-    /// Returns the output path. Several files need a directory: in one file they would replace each other.
+    /// Returns the output path. Several files need a directory: in one file they would replace each
+    /// other.
     fn output(&self) -> anyhow::Result<Option<PathBuf>> {
         let mut output = self.request.target.output.as_deref().map(absolute).transpose()?;
         if let Some(output) = output.as_mut().filter(|_| self.operands.len() > 1) {
@@ -133,8 +138,8 @@ impl AddArgs {
     }
 }
 
-/// Sends requests, of which all or none are added, until an agent has answered; restarts a killed agent. The requests'
-/// keys prevent duplicates.
+/// Sends requests, of which all or none are added, until an agent has answered; restarts a killed
+/// agent. The requests' keys prevent duplicates.
 async fn post(client: &Client, requests: &[TransferRequest]) -> anyhow::Result<TransferList> {
     let mut tries = ATTEMPTS;
     loop {

@@ -83,7 +83,8 @@ enum QueueCommand {
         #[arg(long, value_name = "RATE|none", value_parser = limit)]
         limit: Option<Limit>,
     },
-    /// Show transfers until they have ended or are paused; the exit code is that of the first that fails, or 75 if one is paused
+    /// Show transfers until they have ended or are paused; the exit code is that of the first that
+    /// fails, or 75 if one is paused
     Watch {
         /// The transfers [default: all]
         ids: Vec<i64>,

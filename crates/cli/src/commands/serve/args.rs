@@ -20,7 +20,8 @@ use crate::values::{RESEARCH, app_buffer, host, listen, period, time_or_zero};
 /// The default of --connections.
 const DEFAULT_CONNECTIONS: u32 = 10_000;
 
-/// Minimum default of --connections-per-client: several downloads of 64 streams, or the users behind one router.
+/// Minimum default of --connections-per-client: several downloads of 64 streams, or the users
+/// behind one router.
 const MIN_DEFAULT_CAP: usize = 256;
 
 /// Serve the files of a directory over HTTP or HTTPS.
@@ -32,7 +33,8 @@ const MIN_DEFAULT_CAP: usize = 256;
 /// second one ends them.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Listen here, may be given more than once; 0.0.0.0:8080 admits other hosts over IPv4, `[::]:8080` over IPv6 (only), port 0 is any free port
+    /// Listen here, may be given more than once; 0.0.0.0:8080 admits other hosts over IPv4,
+    /// `[::]:8080` over IPv6 (only), port 0 is any free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(super) listen: Vec<SocketAddr>,
 
@@ -54,11 +56,14 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(super) telemetry: TelemetryArgs,
 
-    /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that, all measurements together. Any client may measure unless --token is given; each sends and receives as much as the path holds for some seconds
+    /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that, all
+    /// measurements together. Any client may measure unless --token is given; each sends and
+    /// receives as much as the path holds for some seconds
     #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true, value_parser = Rate::with_unit)]
     pub(super) measure: Option<Option<Rate>>,
 
-    /// Become this user once the sockets are bound, a name, UID or UID:GID; for a server that root starts
+    /// Become this user once the sockets are bound, a name, UID or UID:GID; for a server that root
+    /// starts
     #[arg(long, value_name = "USER")]
     pub(super) run_as: Option<String>,
 
@@ -69,7 +74,8 @@ pub(crate) struct ServeArgs {
 /// Options of hosts and tokens.
 #[derive(Debug, Args)]
 pub(super) struct AccessArgs {
-    /// Answer only requests for this host, a name or address without port, may be given more than once; others get 421. Keeps pages of other sites out whose name leads here (DNS rebinding)
+    /// Answer only requests for this host, a name or address without port, may be given more than
+    /// once; others get 421. Keeps pages of other sites out whose name leads here (DNS rebinding)
     #[arg(long, value_name = "NAME", value_parser = host)]
     pub(super) host: Vec<String>,
 
@@ -81,7 +87,8 @@ pub(super) struct AccessArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "any_token")]
     pub(super) token: Option<PathBuf>,
 
-    /// Read several tokens, each with name, directory, rights and expiry, from this TOML file, and again when it changes
+    /// Read several tokens, each with name, directory, rights and expiry, from this TOML file, and
+    /// again when it changes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "any_token")]
     pub(super) tokens: Option<PathBuf>,
 
@@ -105,11 +112,13 @@ pub(super) struct TlsArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     pub(super) tls_key: Option<PathBuf>,
 
-    /// Accept only clients with a certificate that one of the authorities in this file (PEM) has signed
+    /// Accept only clients with a certificate that one of the authorities in this file (PEM) has
+    /// signed
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     pub(super) client_ca: Option<PathBuf>,
 
-    /// Refuse clients whose certificate is in a list of revoked ones in this file (PEM): one list of each authority, read again when it changes
+    /// Refuse clients whose certificate is in a list of revoked ones in this file (PEM): one list
+    /// of each authority, read again when it changes
     #[arg(long, value_name = "FILE", requires = "client_ca", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     pub(super) client_crl: Option<PathBuf>,
 }
@@ -121,11 +130,15 @@ pub(super) struct PacingArgs {
     #[arg(long, value_name = "NAME", help_heading = RESEARCH, hide_short_help = true)]
     pub(super) congestion: Option<String>,
 
-    /// Pace each connection: auto finds and follows what the path holds, a rate as 6.5Gbit bounds it, off leaves it to the congestion control
+    /// Pace each connection: auto finds and follows what the path holds, a rate as 6.5Gbit bounds
+    /// it, off leaves it to the congestion control
     #[arg(long, value_name = "auto|off|RATE", default_value = "auto", allow_hyphen_values = true, value_parser = Pace::with_unit, help_heading = "Speed")]
     pub(super) pace: Pace,
 
-    /// Begin connections to a client whose rate is known with this congestion window, not with ten segments: auto is what the pace sends in their first round trip. Makes routes to those clients in the host's routing table while it runs (needs CAP_NET_ADMIN), which other programs' connections to them use too
+    /// Begin connections to a client whose rate is known with this congestion window, not with ten
+    /// segments: auto is what the pace sends in their first round trip. Makes routes to those
+    /// clients in the host's routing table while it runs (needs CAP_NET_ADMIN), which other
+    /// programs' connections to them use too
     #[arg(long, value_name = "off|auto|SEGMENTS", default_value = "off", help_heading = RESEARCH, hide_short_help = true)]
     pub(super) initial_window: InitialWindow,
 }
@@ -133,7 +146,8 @@ pub(super) struct PacingArgs {
 /// Options of uploads.
 #[derive(Debug, Args)]
 pub(super) struct UploadArgs {
-    /// Set the application buffer of all uploads together: what the disk may lag behind; auto is 64MiB, and more (an eighth of the memory available) where the disk is seen to stall
+    /// Set the application buffer of all uploads together: what the disk may lag behind; auto is
+    /// 64MiB, and more (an eighth of the memory available) where the disk is seen to stall
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer, help_heading = RESEARCH, hide_short_help = true)]
     pub(super) app_buffer: AppBuffer,
 
@@ -165,7 +179,8 @@ pub(super) struct FilesArgs {
 /// Options of metrics and recording.
 #[derive(Debug, Args)]
 pub(super) struct TelemetryArgs {
-    /// Serve /metrics for Prometheus at 127.0.0.1:9464, or at =ADDR:PORT, over plain HTTP and without a token
+    /// Serve /metrics for Prometheus at 127.0.0.1:9464, or at =ADDR:PORT, over plain HTTP and
+    /// without a token
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464", value_parser = listen)]
     pub(super) metrics: Option<SocketAddr>,
 
@@ -176,11 +191,14 @@ pub(super) struct TelemetryArgs {
 /// Options of limits.
 #[derive(Debug, Args)]
 pub(super) struct LimitArgs {
-    /// Open at most this many connections at once; a further one takes the place of the longest idle connection or the slowest reply of the client with the most [default: 10000, or fewer where the limit of open files is lower]
+    /// Open at most this many connections at once; a further one takes the place of the longest
+    /// idle connection or the slowest reply of the client with the most [default: 10000, or fewer
+    /// where the limit of open files is lower]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Limits")]
     pub(super) connections: Option<u32>,
 
-    /// Open at most this many connections of one client (an IPv4 address, or an IPv6 /64) at once; half of --connections, but at least 256, where not given
+    /// Open at most this many connections of one client (an IPv4 address, or an IPv6 /64) at once;
+    /// half of --connections, but at least 256, where not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Limits")]
     pub(super) connections_per_client: Option<u32>,
 

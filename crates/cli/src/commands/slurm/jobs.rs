@@ -25,7 +25,8 @@ pub(super) struct SlurmJobs {
     name: String,
 }
 
-/// A job as sbatch --parsable names it: `NUMBER`, or `NUMBER;CLUSTER` where several clusters share a site's commands.
+/// A job as sbatch --parsable names it: `NUMBER`, or `NUMBER;CLUSTER` where several clusters share
+/// a site's commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlurmJob {
     number: u32,
@@ -131,7 +132,8 @@ impl SlurmJobs {
         Ok(numbers)
     }
 
-    /// Returns the clusters that may have jobs of the plan, this host's in any case, with the numbers that were noted.
+    /// Returns the clusters that may have jobs of the plan, this host's in any case, with the
+    /// numbers that were noted.
     fn clusters(&self) -> Result<BTreeMap<Option<String>, BTreeSet<u32>>, Failure> {
         let mut numbers = self.numbers()?;
         numbers.entry(None).or_default();
@@ -154,7 +156,8 @@ impl SlurmJobs {
                 });
                 known.insert(task);
             }
-            // What has ended some minutes ago is known to the accounting alone, which many sites do without.
+            // What has ended some minutes ago is known to the accounting alone, which many sites do
+            // without.
             for line in self.accounted(cluster.as_deref(), &numbers) {
                 if let Some((task, state)) = line.split_once('|')
                     && !known.contains(task)
@@ -197,8 +200,8 @@ impl SlurmJobs {
         command
     }
 
-    /// Returns the lines of squeue on these jobs, and on the user's ones that were not noted: of a script that was given to sbatch
-    /// by hand. Fields end with a bar.
+    /// Returns the lines of squeue on these jobs, and on the user's ones that were not noted: of a
+    /// script that was given to sbatch by hand. Fields end with a bar.
     fn squeue(
         &self,
         cluster: Option<&str>,

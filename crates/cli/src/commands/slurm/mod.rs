@@ -35,7 +35,8 @@ pub(crate) struct SlurmArgs {
 enum SlurmCommand {
     /// Write PLAN/slurm/job.sh, and submit it as an array job: a worker each task
     ///
-    /// A script that is there is submitted as it is; options of the command line then replace those in it.
+    /// A script that is there is submitted as it is; options of the command line then replace those
+    /// in it.
     #[command(override_usage = "longhaul slurm submit [OPTIONS] <PLAN> [-- <OPTIONS OF SBATCH>...]")]
     Submit(SubmitArgs),
     /// Show the state of a plan and of its jobs

@@ -7,7 +7,8 @@ use longhaul_core::failure::{Failure, FailureKind};
 use super::io_failure;
 use super::jobs::DIRECTORY;
 
-/// Returns the script for a plan, with the name of its jobs and further options of sbatch; later ones replace earlier ones.
+/// Returns the script for a plan, with the name of its jobs and further options of sbatch; later
+/// ones replace earlier ones.
 pub(super) fn text(plan: &Path, name: &str, options: &[String]) -> Result<String, Failure> {
     let plan = absolute(plan)?;
     let program = std::env::current_exe().map_err(io_failure("find", Path::new("longhaul")))?;
@@ -76,7 +77,8 @@ exit $code
     ))
 }
 
-/// Returns whether a script names a plan, as a word of its own of a command. A path that cannot be quoted is one that the user has written.
+/// Returns whether a script names a plan, as a word of its own of a command. A path that cannot be
+/// quoted is one that the user has written.
 pub(super) fn names(script: &str, plan: &Path) -> Result<bool, Failure> {
     let Ok(word) = text_of(&absolute(plan)?).and_then(|path| quoted(&path)) else { return Ok(true) };
     let ends = |c: Option<char>, others: &str| c.is_none_or(|c| c.is_whitespace() || others.contains(c));

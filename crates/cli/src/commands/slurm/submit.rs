@@ -30,7 +30,8 @@ pub(super) struct SubmitArgs {
 
     /// The time limit of a worker, as sbatch takes it: 30, 2:00:00; some minutes at least
     ///
-    /// A minute before it ends the worker leaves its unit to the next one, and the task is queued again.
+    /// A minute before it ends the worker leaves its unit to the next one, and the task is queued
+    /// again.
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
 
@@ -126,7 +127,8 @@ pub(super) fn submit(args: &SubmitArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a script that does not exist yet, whole or not at all; only its user may read it, for it may get logins.
+/// Writes a script that does not exist yet, whole or not at all; only its user may read it, for it
+/// may get logins.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     let written = match fs::symlink_metadata(path) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),

@@ -99,7 +99,8 @@ fn idle_agent_sleeps() {
     }
 }
 
-/// Returns the threads of a process, the voluntary context switches of all of them, and its CPU time in ticks of 10 ms.
+/// Returns the threads of a process, the voluntary context switches of all of them, and its CPU
+/// time in ticks of 10 ms.
 fn activity(pid: i32) -> (usize, u64, u64) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
     // A thread may end during the listing.
@@ -108,7 +109,8 @@ fn activity(pid: i32) -> (usize, u64, u64) {
     let counts = counts.filter_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     let switches = counts.map(|count| count.trim().parse::<u64>().unwrap()).sum();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // utime and stime, fields 14 and 15 of proc_pid_stat(5); the name before field 3 ends with a parenthesis.
+    // utime and stime, fields 14 and 15 of proc_pid_stat(5); the name before field 3 ends with a
+    // parenthesis.
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
     (statuses.len(), switches, fields.map(|field| field.parse::<u64>().unwrap()).sum())
 }

@@ -1,4 +1,5 @@
-//! Agents of one queue in PostgreSQL, of which some are killed and stopped at seeded moments, and the database with them.
+//! Agents of one queue in PostgreSQL, of which some are killed and stopped at seeded moments, and
+//! the database with them.
 
 use std::fmt::Write;
 use std::fs;
@@ -17,8 +18,8 @@ const RATE: u64 = 2_000_000;
 const LEASE: Duration = Duration::from_secs(4);
 /// How often an agent or the database is killed or stopped in a round.
 const STRIKES: usize = 2;
-/// Maximum time for the queue to complete after the last strike: a file that a stopped agent holds is tried again later and
-/// later.
+/// Maximum time for the queue to complete after the last strike: a file that a stopped agent holds
+/// is tried again later and later.
 const REST: Duration = Duration::from_secs(180);
 
 #[test]

@@ -1,4 +1,5 @@
-//! Kills the agent at random moments: nothing is lost, nothing is fetched twice, every file is right.
+//! Kills the agent at random moments: nothing is lost, nothing is fetched twice, every file is
+//! right.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +11,8 @@ use rustix::process::Signal;
 
 use crate::support::{Completions, Home, chosen_kill_rounds, content, names, same, serve};
 
-/// Default number of kills; LONGHAUL_KILL_ROUNDS overrides it, and the seed of what is fetched and when it is killed.
+/// Default number of kills; LONGHAUL_KILL_ROUNDS overrides it, and the seed of what is fetched and
+/// when it is killed.
 const KILLS: Range<u64> = 1..7;
 /// Maximum time for the queue to complete after the last kill.
 const REST: Duration = Duration::from_secs(300);
@@ -27,7 +29,8 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
     let mut expected: HashMap<String, Vec<u8>> = HashMap::new();
     let mut completions = Completions::of(home.files());
     for round in kills {
-        // Two files per round, most of which complete before the next round: some kills hit the end of a file.
+        // Two files per round, most of which complete before the next round: some kills hit the end
+        // of a file.
         for number in 0..2 {
             let name = format!("f{round}-{number}");
             let bytes = content(dice.random_range(0..6_000_000), round * 2 + number);

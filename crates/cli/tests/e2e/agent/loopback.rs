@@ -1,4 +1,5 @@
-//! The dashboard's address: token, Host and Origin checks, server-sent events, and downloads that a browser offers.
+//! The dashboard's address: token, Host and Origin checks, server-sent events, and downloads that a
+//! browser offers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -10,7 +10,8 @@ use super::postgres::{Farm, SHORT_LEASE};
 use crate::support::lab::wait_until;
 use crate::support::{Home, Writable, age, assert_equal, content, text};
 
-/// The rate of a worker, at which a second one starts before the first one has done all: the plan takes 16 s.
+/// The rate of a worker, at which a second one starts before the first one has done all: the plan
+/// takes 16 s.
 const SLOW: &str = "10Mbit";
 
 /// A plan in a home, of a huge file and of small ones.

@@ -1,4 +1,5 @@
-//! Agents that share one queue in PostgreSQL: each transfer once, whichever agent or database is lost.
+//! Agents that share one queue in PostgreSQL: each transfer once, whichever agent or database is
+//! lost.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -19,14 +20,16 @@ use crate::support::{
 
 /// The lease in seconds of agents that are lost, which others do not lose on a busy machine.
 pub(super) const SHORT_LEASE: u64 = 9;
-/// The rate of a transfer that must still run when its host or the database is lost, in bits per second: 12 s.
+/// The rate of a transfer that must still run when its host or the database is lost, in bits per
+/// second: 12 s.
 const SLOW: &str = "2Mbit";
 /// The longest lease: its renewals are 20 minutes apart.
 const LONG_LEASE: u64 = 3600;
 /// The time after which an agent has shown the list once, after it began to listen.
 const FIRST_SHOW: Duration = Duration::from_secs(3);
 
-/// A database, a server of files, and the homes of two agents; all files go to the directory of the first.
+/// A database, a server of files, and the homes of two agents; all files go to the directory of the
+/// first.
 pub(super) struct Farm {
     pub(super) homes: [Home; 2],
     pub(super) postgres: Postgres,
@@ -118,7 +121,8 @@ fn transfers_of_a_farm_run_once_each_on_any_of_its_hosts() {
     (0..2).for_each(|home| farm.wait_for_runs(home, 0));
     assert_eq!(first.transfer(slow[0])["state"], "cancelled");
 
-    // Partial files of another host are removed where they are seen, under another number of the device, and kept else.
+    // Partial files of another host are removed where they are seen, under another number of the
+    // device, and kept else.
     let change = |id: i64, to: &str| {
         farm.postgres.sql(&format!("UPDATE longhaul.transfers SET {to} WHERE id = {id}"));
     };

@@ -1,4 +1,5 @@
-//! Transfers of the queue: fetching, sending, pausing, failing, expired links, limits of concurrency and rate.
+//! Transfers of the queue: fetching, sending, pausing, failing, expired links, limits of
+//! concurrency and rate.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -27,7 +27,8 @@ pub(crate) fn undo(home: &Path) -> (Option<i32>, String) {
     (ended.status.code(), ended.stdout + &ended.stderr)
 }
 
-/// Runs a shell command on the client of a lab with these options; `None`, with the reason printed, where no lab can be made.
+/// Runs a shell command on the client of a lab with these options; `None`, with the reason printed,
+/// where no lab can be made.
 pub(crate) fn in_lab_with(home: &Path, options: &[&str], shell: &str) -> Option<Ended> {
     needs_lab()?;
     Some(ran(exec_in(home, options, shell)))
@@ -59,15 +60,16 @@ pub(crate) fn unread<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
     named(report, "unread", name)
 }
 
-/// Asserts that the reading of a name is missing, for a reason that contains `why`, and that what it would show is said.
+/// Asserts that the reading of a name is missing, for a reason that contains `why`, and that what
+/// it would show is said.
 pub(crate) fn assert_unread(report: &Value, name: &str, why: &str) {
     let missing = unread(report, name).unwrap_or_else(|| panic!("{name} was read: {report}"));
     let reason = missing["reason"].as_str().unwrap();
     assert!(reason.contains(why) && missing["would_show"].is_string(), "{missing}");
 }
 
-/// Runs `job` in network and mount namespaces of its own, as root, with `home` as its home; not at all, with the reason printed, where
-/// none can be made.
+/// Runs `job` in network and mount namespaces of its own, as root, with `home` as its home; not at
+/// all, with the reason printed, where none can be made.
 pub(crate) fn in_namespaces(job: impl FnOnce(&Path) + Send + 'static) {
     let work = move || {
         if let Err(why) = netns::enter_new_network().and_then(|_| netns::enter_new_mounts()) {

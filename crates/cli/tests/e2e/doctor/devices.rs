@@ -1,4 +1,5 @@
-//! `--fix` and `--undo` of settings of the network device, on devices in namespaces of the tests' own.
+//! `--fix` and `--undo` of settings of the network device, on devices in namespaces of the tests'
+//! own.
 
 use std::path::Path;
 

@@ -66,7 +66,8 @@ fn settings_are_written_saved_and_restored_unless_changed_since() {
     let report: Value = serde_json::from_str(&read(home.path(), "json")).unwrap();
     let rmem = change(&report, "net.ipv4.tcp_rmem").unwrap();
     assert_eq!((&rmem["written"], &rmem["new"]), (&true.into(), &"4096 131072 500000000".into()));
-    // Belongs to the whole machine, and cannot be written here; absent where the machine's suffices.
+    // Belongs to the whole machine, and cannot be written here; absent where the machine's
+    // suffices.
     if let Some(refused) = change(&report, "net.core.rmem_max") {
         assert!(refused["written"] == false && refused["reason"].is_string(), "{refused}");
     }
@@ -128,8 +129,8 @@ fn setting_that_is_gone_is_exit_code_77_and_stays_saved() {
     assert!(help.contains("77 if one could not be, for whatever reason"), "{help}");
 }
 
-/// Defines `with_module REFCNT COMMAND`: shows the module tcp_none in /sys, and has a modprobe(8) that knows it alone. A kernel that has
-/// no modules has nothing else to try this with.
+/// Defines `with_module REFCNT COMMAND`: shows the module tcp_none in /sys, and has a modprobe(8)
+/// that knows it alone. A kernel that has no modules has nothing else to try this with.
 const MODULE: &str = r#"
     mkdir -p $HOME/bin
     cat > $HOME/bin/modprobe <<'END'

@@ -15,7 +15,8 @@ const SYSCTLS: &str = "/etc/sysctl.d/99-zz-longhaul.conf";
 const RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
 const RECEIVE: &str = "net.ipv4.tcp_rmem = 4096 131072 500000000";
 
-/// Makes an empty /etc, and a device with an offload that is off the one of the default route. /usr/sbin holds nothing any more.
+/// Makes an empty /etc, and a device with an offload that is off the one of the default route.
+/// /usr/sbin holds nothing any more.
 fn prepare_device() {
     run("ip link add v0 type veth peer v1; ip link set v0 up
         ip addr add 198.51.100.1/24 dev v0; ip route add default dev v0");

@@ -185,8 +185,9 @@ fn directory_that_cannot_be_written_is_a_missing_reading() {
     finding(&report, "tcp_rmem");
 }
 
-/// Runs the command with user ID 65534, without privileges; `tcp_rmem` is unreadable, and the directory not writable. Returns `None` if the
-/// test does not run as root, which is required to change the user ID.
+/// Runs the command with user ID 65534, without privileges; `tcp_rmem` is unreadable, and the
+/// directory not writable. Returns `None` if the test does not run as root, which is required to
+/// change the user ID.
 fn unprivileged(args: &[&str]) -> Option<Ended> {
     needs_root("becoming another user")?;
     let (dir, _) = public_copy();

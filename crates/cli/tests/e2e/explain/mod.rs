@@ -1,4 +1,5 @@
-//! `longhaul explain` as a process: of records, of running processes, of a transfer over an emulated path.
+//! `longhaul explain` as a process: of records, of running processes, of a transfer over an
+//! emulated path.
 
 use std::fs;
 use std::io::Write as _;
@@ -24,7 +25,8 @@ fn explained(home: &Path, args: &[&str]) -> Vec<Value> {
     explained
 }
 
-/// Checks that a command fails with `code` and an error that contains `words`, and prints no explanation.
+/// Checks that a command fails with `code` and an error that contains `words`, and prints no
+/// explanation.
 #[track_caller]
 fn fails(home: &Path, args: &[&str], code: i32, words: &[&str]) {
     let ended = explain(home, args);
@@ -42,7 +44,8 @@ fn program_that_reads_slowly_is_the_limit_of_its_own_download() {
         // Writes until the reader closes.
         while socket.write_all(&[7; 65_536]).is_ok() {}
     });
-    // Another program as reader: bash, at up to 10 MB/s, for a window opens again only by a part of its buffer.
+    // Another program as reader: bash, at up to 10 MB/s, for a window opens again only by a part of
+    // its buffer.
     let script =
         format!("exec 3<>/dev/tcp/127.0.0.1/{port}; while head -c 1M <&3 >/dev/null; do sleep 0.1; done");
     let child = Running(Command::new("bash").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap());

@@ -1,4 +1,5 @@
-//! Workers that are killed and stopped at seeded moments: nothing is lost, every file is right, little is done twice.
+//! Workers that are killed and stopped at seeded moments: nothing is lost, every file is right,
+//! little is done twice.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -104,7 +105,8 @@ fn play(seed: u64, site: &RatedSite) -> RoundWork {
     of_plan(run.dir(), "verify", &[]).ok();
     // No staging directory is left.
     site.is_in(&run.path("here"));
-    // Workers that were continued may have written ranges into the file after it had got its name and its time.
+    // Workers that were continued may have written ranges into the file after it had got its name
+    // and its time.
     assert_eq!(fs::metadata(run.path("here/huge")).unwrap().mtime(), RatedSite::MODIFIED, "{story}");
     let units = now["units"].as_u64().unwrap();
     let (twice, sent) = (count("done") - units, site.sent() - before);

@@ -1,4 +1,5 @@
-//! The limits of all workers together: shared by need, free again after a worker's end, changed while they run.
+//! The limits of all workers together: shared by need, free again after a worker's end, changed
+//! while they run.
 
 use std::fs;
 use std::path::Path;

@@ -54,7 +54,8 @@ fn ranges_of_one_file_are_fetched_by_three_workers_and_joined() {
 fn source_that_is_changed_between_ranges_is_named_and_never_mixed() {
     let server = Writable::start();
     let (planned, changed) = (content(SIZE, 5), content(SIZE, 6));
-    // What proves the ranges to be of one file: the time of the plan, or the first range's entity tag and the checksum.
+    // What proves the ranges to be of one file: the time of the plan, or the first range's entity
+    // tag and the checksum.
     for by_time in [true, false] {
         fs::write(server.path("f"), &planned).unwrap();
         age(&server.path(""), 1_100_000_000);

@@ -1,4 +1,5 @@
-//! Workers of a plan as an array job, on a real controller with four nodes; and what is refused before Slurm sees it.
+//! Workers of a plan as an array job, on a real controller with four nodes; and what is refused
+//! before Slurm sees it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -250,8 +251,8 @@ fn what_cannot_be_submitted_or_shown_is_named() {
     slurm(&["submit"]).fails(66, &["is no plan"]);
 }
 
-/// Makes a program of a shell script. Another process writes it: a file that is open for writing in a child of this one
-/// cannot be run.
+/// Makes a program of a shell script. Another process writes it: a file that is open for writing in
+/// a child of this one cannot be run.
 fn program(run: &Get, name: &str, script: &str) {
     fs::write(run.path("source"), format!("#!/bin/sh\n{script}\n")).unwrap();
     let mut install = Command::new("install");

@@ -1,4 +1,5 @@
-//! Nodes and controllers of Slurm that are killed at seeded moments, and tasks that reach their time limit.
+//! Nodes and controllers of Slurm that are killed at seeded moments, and tasks that reach their
+//! time limit.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +52,8 @@ fn play(seed: u64, cluster: &mut Slurm, site: &RatedSite) -> RoundWork {
             "the controller is lost".to_owned()
         }
         _ => {
-            // Slurm signals a task a minute before its limit, here when it looks at all limits next: each 30 s.
+            // Slurm signals a task a minute before its limit, here when it looks at all limits
+            // next: each 30 s.
             let task = cluster.run("squeue", &["-h", "-w", node, "-o", "%i"]).trim().to_owned();
             cluster.run("scontrol", &["update", &format!("JobId={task}"), "TimeLimit=1"]);
             let is_released = || log_lines(&run.path("p")).iter().any(|line| line["result"] == "released");

@@ -19,8 +19,9 @@ pub(crate) enum Ended {
     Killed,
 }
 
-/// The options of a run's retries and timeouts, so that no verdict depends on the speed of this machine. `is_judged` is whether the
-/// schedule determines the exit code, `times_out` whether faults are noticed by the `timeout`, in seconds.
+/// The options of a run's retries and timeouts, so that no verdict depends on the speed of this
+/// machine. `is_judged` is whether the schedule determines the exit code, `times_out` whether
+/// faults are noticed by the `timeout`, in seconds.
 pub(crate) fn patience(retries: u32, timeout: u32, is_judged: bool, times_out: bool) -> [String; 3] {
     let (retries, timeout) = match (is_judged, times_out) {
         // Faults may end the run: a timeout on a busy machine may, too.
@@ -84,7 +85,8 @@ pub(crate) struct RunMonitor<'a> {
 }
 
 impl When {
-    /// Returns whether the moment has come; a byte count becomes a point in time once it is reached.
+    /// Returns whether the moment has come; a byte count becomes a point in time once it is
+    /// reached.
     pub(crate) fn is_reached(&mut self, moved: u64, time: Duration) -> bool {
         if let Self::Later(bytes, millis) = *self
             && moved >= bytes

@@ -57,7 +57,8 @@ pub(crate) fn fault(rng: &mut impl Rng, schedule: &GetSchedule, framing: Framing
     let small = rng.random_range(1..70_000);
     let strong = schedule.labels.strong();
     match rng.random_range(0..18) {
-        // Only a validator distinguishes a page with the file's size, or a body of unknown size, from the file.
+        // Only a validator distinguishes a page with the file's size, or a body of unknown size,
+        // from the file.
         0..3 if strong || framing == Framing::Length => page(rng, schedule, strong),
         3 => Fault::Status(
             one_of(rng, &[429, 503, 503, 500, 404, 403, 401, 410]),
@@ -95,7 +96,8 @@ pub(crate) fn page(rng: &mut impl Rng, schedule: &GetSchedule, may_be_as_long: b
     Fault::Page(Page {
         framing: one_of(rng, &[Framing::Length, Framing::Chunked, Framing::UntilClose]),
         as_long_as_the_file: may_be_as_long && rng.random_ratio(1, 4),
-        // Into a directory the redirect's path would name the file, and no partial file of that name exists.
+        // Into a directory the redirect's path would name the file, and no partial file of that
+        // name exists.
         by_redirect: rng.random_ratio(1, 4) && !schedule.options.into_directory,
     })
 }

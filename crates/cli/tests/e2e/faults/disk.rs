@@ -1,4 +1,5 @@
-//! A separate disk: an ext4 image in a private mount namespace that fills up, hangs, and loses power.
+//! A separate disk: an ext4 image in a private mount namespace that fills up, hangs, and loses
+//! power.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -81,7 +82,8 @@ impl Disk {
         set("-u");
     }
 
-    /// All operations fail from here on, and unsynced data is lost: EXT4_IOC_SHUTDOWN without a log flush.
+    /// All operations fail from here on, and unsynced data is lost: EXT4_IOC_SHUTDOWN without a log
+    /// flush.
     fn cut_power(&self) {
         let script = "open(my $f, '<', $ARGV[0]) or die $!; my $how = pack('L', 2); ioctl($f, 0x8004587d, $how) or die $!";
         let _ = Command::new("perl").args(["-e", script]).arg(self.path()).status();
@@ -131,7 +133,8 @@ impl Drop for Disk {
     }
 }
 
-/// Runs `body`, and injects `fault` into `disk` at its moment. `body` calls its argument with the bytes served so far; that returns whether the disk is being disturbed.
+/// Runs `body`, and injects `fault` into `disk` at its moment. `body` calls its argument with the
+/// bytes served so far; that returns whether the disk is being disturbed.
 pub(crate) fn during<T>(
     disk: Option<&Disk>,
     fault: Option<DiskFault>,

@@ -1,8 +1,8 @@
 //! Generates a schedule from a seed.
 //!
-//! A schedule never contains faults that HTTP cannot detect: a page as the first response of a fresh transfer (excluded
-//! by the server), a truncated body delimited by the connection's close, a server that ignores If-Range and sends parts
-//! without their date.
+//! A schedule never contains faults that HTTP cannot detect: a page as the first response of a
+//! fresh transfer (excluded by the server), a truncated body delimited by the connection's close, a
+//! server that ignores If-Range and sends parts without their date.
 
 use std::ops::Range;
 

@@ -20,9 +20,11 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// Reads the journal and the partial file beside `target`. All ranges are of one build, unless the run `may_mix`.
+    /// Reads the journal and the partial file beside `target`. All ranges are of one build, unless
+    /// the run `may_mix`.
     ///
-    /// The only place that depends on a format of the program: the journal is JSON with its ranges as `committed`.
+    /// The only place that depends on a format of the program: the journal is JSON with its ranges
+    /// as `committed`.
     pub(crate) fn read(target: &Path, builds: &[Build], may_mix: bool) -> Result<Self, String> {
         let name = |suffix: &str| {
             target.with_file_name(format!("{}{suffix}", target.file_name().unwrap().to_str().unwrap()))
@@ -105,7 +107,8 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
         ));
     }
     if resumes && step.is_sound() && run.before.build.map(BuildChoice::Always) == Some(step.picks) {
-        // Into a directory the file's name is in the first response, and only then the partial file is found.
+        // Into a directory the file's name is in the first response, and only then the partial file
+        // is found.
         let asked = &run.asked[usize::from(schedule.options.into_directory).min(run.asked.len())..];
         let again = run.before.overlap(asked);
         if again > PROBE {
@@ -116,8 +119,8 @@ pub(crate) fn judge(schedule: &GetSchedule, step: &Step, run: &Run) -> Result<()
     Ok(())
 }
 
-/// Checks that the final name holds a whole build exactly if the exit code says so, otherwise what `stood` there before. Returns the
-/// build that it holds.
+/// Checks that the final name holds a whole build exactly if the exit code says so, otherwise what
+/// `stood` there before. Returns the build that it holds.
 pub(crate) fn check_name(
     ended: Ended,
     stood: Option<&[u8]>,

@@ -1,10 +1,13 @@
-//! The fault harness: seeded schedules of faults over real sockets and a real disk. Invariant after every run: the
-//! final name holds either its earlier content or one whole build, as the exit code says.
+//! The fault harness: seeded schedules of faults over real sockets and a real disk. Invariant after
+//! every run: the final name holds either its earlier content or one whole build, as the exit code
+//! says.
 //!
-//! The verdict of a seed does not depend on the speed of the machine: a seed that fails once is a defect.
+//! The verdict of a seed does not depend on the speed of the machine: a seed that fails once is a
+//! defect.
 //!
-//! `LONGHAUL_FAULT_SEEDS` sets the number of seeds or a range (`2000..2300`), `LONGHAUL_FAULT_SEED` a single, verbose one; likewise
-//! `LONGHAUL_FTP_FAULT_SEEDS` for FTP servers, and `LONGHAUL_RAW_PUT_SEEDS` for clients that lie.
+//! `LONGHAUL_FAULT_SEEDS` sets the number of seeds or a range (`2000..2300`), `LONGHAUL_FAULT_SEED`
+//! a single, verbose one; likewise `LONGHAUL_FTP_FAULT_SEEDS` for FTP servers, and
+//! `LONGHAUL_RAW_PUT_SEEDS` for clients that lie.
 
 mod answer;
 mod client;
@@ -36,7 +39,8 @@ use schedule::Schedule;
 /// Concurrent schedules: they mostly wait for timeouts.
 const AT_ONCE: usize = 8;
 
-/// Schedules of one kind: execution, format, and the environment variable of a single seed; with an S that of their number.
+/// Schedules of one kind: execution, format, and the environment variable of a single seed; with an
+/// S that of their number.
 struct Kind {
     play: fn(u64, &Path) -> Outcome,
     shown: fn(u64) -> String,

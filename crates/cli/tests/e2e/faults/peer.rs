@@ -43,7 +43,8 @@ impl Peer {
         }
     }
 
-    /// Closes after draining the input: closing with unread requests would reset the connection and lose sent data.
+    /// Closes after draining the input: closing with unread requests would reset the connection and
+    /// lose sent data.
     pub(crate) fn close(mut self) {
         if let Self::Tls(stream) = &mut self {
             stream.conn.send_close_notify();
@@ -58,7 +59,8 @@ impl Peer {
         let _ = rustix::net::sockopt::set_socket_linger(self.socket(), Some(Duration::ZERO));
     }
 
-    /// Sends a response, and counts its body's bytes; returns whether the connection remains usable.
+    /// Sends a response, and counts its body's bytes; returns whether the connection remains
+    /// usable.
     pub(crate) fn answer(
         &mut self,
         request: &HttpRequest,
@@ -133,7 +135,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens on loopback. `accept` gets each connection, and whether the port has been closed since.
+    /// Listens on loopback. `accept` gets each connection, and whether the port has been closed
+    /// since.
     pub(crate) fn start(accept: impl Fn(TcpStream, &AtomicBool) + Send + 'static) -> Self {
         let (reserved, address) = reserved_port();
         let (listener, closed) = (TcpListener::bind(address).unwrap(), Arc::new(AtomicBool::new(false)));

@@ -131,7 +131,8 @@ impl ScheduleRun<'_> {
             ended = self.run("last run", &sound)?;
         }
         if ended == Ended::Exit(65) && self.schedule.steps.iter().any(PutStep::spoils) {
-            // The digest has revealed wrong bytes of an earlier run, which the server then discards.
+            // The digest has revealed wrong bytes of an earlier run, which the server then
+            // discards.
             ended = self.run("last run", &sound)?;
         }
         if ended != Ended::Exit(0) {

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use crate::faults::fault::{RelayFault, RelayFaultKind};
 use crate::faults::peer::Listener;
 
-/// Connections that a server refuses while it is down in a step. Further ones wait for its restart, which takes as long as the machine
-/// needs for it.
+/// Connections that a server refuses while it is down in a step. Further ones wait for its restart,
+/// which takes as long as the machine needs for it.
 const MAX_REFUSALS: usize = 2;
 
 pub(crate) struct Relay {
@@ -69,7 +69,8 @@ impl Relay {
 }
 
 impl RelayState {
-    /// Connects to the server. Where it is down, the relay closes instead ([`MAX_REFUSALS`] times), and then waits for it.
+    /// Connects to the server. Where it is down, the relay closes instead ([`MAX_REFUSALS`] times),
+    /// and then waits for it.
     fn reach(&self, closed: &AtomicBool) -> Option<TcpStream> {
         loop {
             if let Ok(server) = TcpStream::connect(self.to) {

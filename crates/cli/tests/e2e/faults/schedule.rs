@@ -28,7 +28,8 @@ impl Labels {
     }
 }
 
-/// A redirect to a target that serves a limited number of requests, after which the URL redirects to a fresh target.
+/// A redirect to a target that serves a limited number of requests, after which the URL redirects
+/// to a fresh target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Redirect {
     pub(crate) serves: u32,          // Requests that a target serves; at least one
@@ -93,7 +94,8 @@ impl Step {
         matches!(self.picks, BuildChoice::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
     }
 
-    /// Returns whether the client notices a fault by a timeout: bytes that do not arrive, or a flipped length.
+    /// Returns whether the client notices a fault by a timeout: bytes that do not arrive, or a
+    /// flipped length.
     pub(crate) fn times_out(&self) -> bool {
         !self.relayed.is_empty() || self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Stall(..)))
     }

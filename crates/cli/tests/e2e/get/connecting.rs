@@ -63,8 +63,8 @@ fn ipv6_literals() {
     assert_eq!(server.requests()[0].field("host"), Some(server.address.to_string().as_str()));
 }
 
-/// Fetches a file through a relay that flips a bit of the records selected by `hits`, of the first connection or of all; ends with success,
-/// or 75 and an error. Returns the number of connections.
+/// Fetches a file through a relay that flips a bit of the records selected by `hits`, of the first
+/// connection or of all; ends with success, or 75 and an error. Returns the number of connections.
 fn fetch_past(streams: &str, hits: fn(&Record) -> bool, error: Option<&str>) -> usize {
     let site = Serve::start();
     let bytes = content(24 << 20, 1);

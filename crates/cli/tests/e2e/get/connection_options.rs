@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::get::environment::private;
 use crate::support::{Ended, File, Peer, Scripted, Serve, Server, Writable, content, get, put, same};
 
-/// A SOCKS 5 proxy that connects to `port` of 127.0.0.1 if it is requested by one of `destinations`; it requires the login ann:secret if
-/// the client has one.
+/// A SOCKS 5 proxy that connects to `port` of 127.0.0.1 if it is requested by one of
+/// `destinations`; it requires the login ann:secret if the client has one.
 fn socks(peer: &mut Peer, port: u16, destinations: &[&[u8]]) {
     let mut greeting = [0; 3];
     if peer.stream.read_exact(&mut greeting).is_err() {

@@ -171,7 +171,8 @@ fn each_server_of_a_redirect_gets_its_own_cookies() {
     assert_eq!(sent(&last, 1), [key, accept, identity]);
 }
 
-/// As of NASA's Earthdata: the data's server sends to a login, which sends back with a code for a cookie.
+/// As of NASA's Earthdata: the data's server sends to a login, which sends back with a code for a
+/// cookie.
 #[test]
 fn cookie_of_a_redirect_leads_back_to_the_file() {
     let file = File::new(content(1000, 83));

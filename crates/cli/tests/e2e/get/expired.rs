@@ -31,8 +31,8 @@ fn two_targets(first: &Server, second: &Server) -> Server {
     original(move |number| redirect(&urls[number.min(1)]))
 }
 
-/// Answers requests that `serves` (number of the connection, target) with at most a piece of `file`, and others with `status`; closes
-/// after a response that is not complete.
+/// Answers requests that `serves` (number of the connection, target) with at most a piece of
+/// `file`, and others with `status`; closes after a response that is not complete.
 fn pieces(file: &File, status: u16, serves: impl Fn(usize, &str) -> bool + Send + Sync + 'static) -> Server {
     Server::with(file, move |peer, file| {
         while let Some(request) = peer.read_request() {
@@ -81,7 +81,8 @@ fn expired_target_is_requested_again() {
     }
 }
 
-/// The first target refuses connections after its second, or accepts them and closes without an answer.
+/// The first target refuses connections after its second, or accepts them and closes without an
+/// answer.
 #[test]
 fn target_that_serves_no_more_is_requested_again() {
     let file = File::new(content(SIZE, 2));

@@ -169,7 +169,8 @@ fn closed_streams_end_no_transfer() {
     let url = server.url("/f");
     let fetch = &["--json", "-vv", &url][..];
     let (closed, misused) = (&["http://127.0.0.1:1/f"][..], &["--streams", "0", &url][..]);
-    // With stdout closed the events of --json are lost, and the exit code reports that; the file is nevertheless complete.
+    // With stdout closed the events of --json are lost, and the exit code reports that; the file is
+    // nevertheless complete.
     for (redirections, args, code) in [
         (">&-", fetch, 74),
         ("2>&-", fetch, 0),

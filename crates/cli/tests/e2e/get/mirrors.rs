@@ -20,8 +20,9 @@ const SHARE: usize = SHARED / 4;
 /// Maximum bytes fetched from a mirror for comparison.
 const SAMPLE: usize = 64 << 10;
 
-/// Two servers of one file. Neither sends more than 1 MiB of a response before the other was verified, or more than its share before the
-/// other has sent as much. The first serves what `first` returns for the second.
+/// Two servers of one file. Neither sends more than 1 MiB of a response before the other was
+/// verified, or more than its share before the other has sent as much. The first serves what
+/// `first` returns for the second.
 pub(crate) fn sharing(first: impl FnOnce(&Server) -> File, second: &File) -> [Server; 2] {
     let sent: Arc<[AtomicUsize; 2]> = Arc::default();
     let serve = |own: usize, file: File| {
@@ -56,7 +57,8 @@ fn refusing(status: &'static str) -> Server {
 /// A URL with a closed port.
 pub(crate) const NOWHERE: &str = "http://127.0.0.1:1/f";
 
-/// Creates a fetch of `url` to `f`. A mirror is compared with bytes that are written: small segments are written early.
+/// Creates a fetch of `url` to `f`. A mirror is compared with bytes that are written: small
+/// segments are written early.
 fn fetch(url: &str) -> Get {
     get().args(["--segment", "64KiB", "--json", "-o", "f", url])
 }
@@ -78,7 +80,8 @@ pub(crate) fn asked(server: &Server) -> usize {
     server.requests().iter().map(|request| size(request.range(SHARED))).sum()
 }
 
-/// Returns a file that differs from `file` only beyond the compared beginning, in what each of two servers sends.
+/// Returns a file that differs from `file` only beyond the compared beginning, in what each of two
+/// servers sends.
 fn wrong_at_the_end(file: &File) -> File {
     let mut bytes = file.bytes.to_vec();
     bytes[4 << 20..].iter_mut().for_each(|byte| *byte ^= 1);
@@ -194,7 +197,8 @@ fn silent_mirror_delays_nothing() {
     assert!(ended.time < Duration::from_secs(20), "{:?}", ended.time);
 }
 
-/// A run that waited for the retry after a minute would count as hanging. The other source sends the rest after the refusal.
+/// A run that waited for the retry after a minute would count as hanging. The other source sends
+/// the rest after the refusal.
 #[test]
 fn source_that_refuses_for_long_does_not_slow_the_other() {
     let file = File::new(content(SHARED, 7));
@@ -258,7 +262,8 @@ fn no_source_at_all() {
     assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
 }
 
-/// The mirror cannot replace data of the only source: the checksum error is reported, and the data is kept.
+/// The mirror cannot replace data of the only source: the checksum error is reported, and the data
+/// is kept.
 #[test]
 fn a_wrong_checksum_is_reported_though_a_mirror_is_down() {
     let file = File::new(content(600_000, 10));

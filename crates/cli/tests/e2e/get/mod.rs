@@ -1,5 +1,5 @@
-//! End-to-end tests of `longhaul get` against real servers, and against scripted servers with behaviour that no real
-//! server shows on demand.
+//! End-to-end tests of `longhaul get` against real servers, and against scripted servers with
+//! behaviour that no real server shows on demand.
 
 mod answers;
 mod bodies;

@@ -1,4 +1,5 @@
-//! Files named by options: pipes with and without a writer, byte order marks, empty files, checksums.
+//! Files named by options: pipes with and without a writer, byte order marks, empty files,
+//! checksums.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -119,7 +120,8 @@ fn files_are_verified_by_the_lines_of_their_names() {
     // The local name is used if the server's name is not in the list.
     let run = run.file("SUMS", format!("{}  other\n", sha256(&one)));
     run.again(["--checksum-file", "SUMS", "-o", "other", &first.url("/one.bin?id=1")]).run().ok();
-    // Lines of b2sum, with and without -l, and of b3sum have as many digits as others, whatever the list is called.
+    // Lines of b2sum, with and without -l, and of b3sum have as many digits as others, whatever the
+    // list is called.
     let (b2, short) = (b2sum::<blake2::Blake2b512>(&one), b2sum::<blake2::Blake2b256>(&one));
     let b3 = blake3::hash(&one).to_hex().to_string();
     for (name, hex) in [("SUMS", &b2), ("SUMS", &short), ("SUMS", &b3), ("B2SUMS", &short), ("f.b3", &b3)] {

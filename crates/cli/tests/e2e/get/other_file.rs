@@ -37,7 +37,8 @@ fn a_file_that_has_changed_since_ends_the_run_and_the_partial_file_stays() {
 fn parts_of_a_changed_file_are_refused_with_and_without_if_range() {
     let (run, server) = partial(&File::new(content(SIZE, 8)));
     let left = PartialFiles::of(&run);
-    // The new file has equal size, is larger, or is shorter than the partial file, so that the range is unsatisfiable.
+    // The new file has equal size, is larger, or is shorter than the partial file, so that the
+    // range is unsatisfiable.
     for size in [SIZE, 900_000, 1000] {
         let new = File { etag: Some("\"v2\""), ..File::new(content(size, 9)) };
         server.change(move |peer| {
@@ -85,8 +86,8 @@ fn stray_page_on_resume_ends_the_run_and_the_partial_file_stays() {
     }
 }
 
-/// A session expires on one of several connections: the page is not used, and its range is requested again. The first connection sends the
-/// rest of its range after the page was sent.
+/// A session expires on one of several connections: the page is not used, and its range is
+/// requested again. The first connection sends the rest of its range after the page was sent.
 #[test]
 fn login_page_in_mid_transfer_is_not_used() {
     let file = File::new(content(24 << 20, 2));
@@ -154,7 +155,8 @@ fn fresh_url_with_other_bytes_under_an_equal_etag_ends_the_run() {
     }
 }
 
-/// An expired link is replaced by a fresh one, which resumes if size, strong ETag and compared bytes are equal.
+/// An expired link is replaced by a fresh one, which resumes if size, strong ETag and compared
+/// bytes are equal.
 #[test]
 fn fresh_url_of_the_same_file_resumes() {
     let file = File::new(content(SIZE, 12));
@@ -204,7 +206,8 @@ fn fresh_url_is_remembered_for_the_next_break() {
     assert_eq!(server.requests().len(), before + 1, "a URL that is known needs no sample");
 }
 
-/// A name with two addresses, one of which serves another version of the file: the other address is used.
+/// A name with two addresses, one of which serves another version of the file: the other address is
+/// used.
 #[test]
 fn address_that_serves_another_file_is_avoided() {
     let (file, stale) = (File::new(content(SIZE, 14)), File::new(content(SIZE, 15)));

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use crate::support::{Ended, File, Get, Server, content, get, in_own_mounts, names, old_kernel, same};
 
-/// Runs in a mount namespace after `setup`, and lists the files of `mnt` on stdout, as they are gone afterwards.
+/// Runs in a mount namespace after `setup`, and lists the files of `mnt` on stdout, as they are
+/// gone afterwards.
 fn mounted(run: Get, setup: &str) -> Option<Ended> {
     fs::create_dir_all(run.path("mnt")).unwrap();
     Some(in_own_mounts(run, &format!("{setup}; \"$@\"; code=$?; ls -A mnt; exit $code"))?.run())

@@ -1,4 +1,5 @@
-//! Real servers: nginx, Apache and longhaul serve, with one and several streams, plain and encrypted.
+//! Real servers: nginx, Apache and longhaul serve, with one and several streams, plain and
+//! encrypted.
 
 use std::fs;
 use std::process::Stdio;
@@ -41,7 +42,8 @@ fn a_server_that_keeps_no_connection_alive() {
 }
 
 const LARGE_SIZE: Bytes = Bytes::mib(256);
-/// Start-up, 32 threads and 64 MiB of huge pages cause 700 to 1,100 faults (23 Nov 2026); mapping each segment anew caused 10,000.
+/// Start-up, 32 threads and 64 MiB of huge pages cause 700 to 1,100 faults (23 Nov 2026); mapping
+/// each segment anew caused 10,000.
 const MAX_FAULTS: u64 = 3000;
 
 fn has_huge_pages() -> bool {

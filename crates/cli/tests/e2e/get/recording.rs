@@ -97,7 +97,8 @@ fn without_marks(mut line: serde_json::Value) -> serde_json::Value {
     line
 }
 
-/// Returns whether the kernel is Linux 6.6 or later; page counting by cachestat(2) was added in 6.5.
+/// Returns whether the kernel is Linux 6.6 or later; page counting by cachestat(2) was added in
+/// 6.5.
 pub(super) fn counts_pages() -> bool {
     Path::new("/proc/sys/kernel/io_uring_disabled").exists()
 }

@@ -14,7 +14,8 @@ const SMALL: usize = 600_000;
 const PART: &str = "f.longhaul-part";
 const JOURNAL: &str = "f.longhaul-journal";
 
-/// Starts a transfer to `f` that is held after a part of each response, and waits until a range was committed.
+/// Starts a transfer to `f` that is held after a part of each response, and waits until a range was
+/// committed.
 fn committing(file: &File, args: &[&str]) -> (Get, Running, Server, Gate) {
     let (server, gate) = Server::held(file, 1 << 20);
     // A small buffer flushes segments early.

@@ -1,4 +1,5 @@
-//! Several streams against servers that limit connections or change the file. Random breaks are in [`crate::faults`].
+//! Several streams against servers that limit connections or change the file. Random breaks are in
+//! [`crate::faults`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,7 +59,8 @@ fn a_file_that_changes_between_ranges_is_never_mixed() {
             let run = get().args(["--streams", "4", "-o", "f", &server.url("/f")]);
             run.fails_unnamed(65, &[&server.url("/f"), "changed on the server", "--no-resume"]);
             if !obeys && then.is_some() {
-                // The partial file is of the old version, and is kept until it is discarded explicitly.
+                // The partial file is of the old version, and is kept until it is discarded
+                // explicitly.
                 let left = PartialFiles::of(&run);
                 run.run().fails(65, &["f.longhaul-part", "v1", "v2", "--no-resume"]);
                 left.is_kept(&run);

@@ -53,7 +53,8 @@ fn stream_resumes_after_a_break_with_a_strong_validator() {
     let (code, bytes, messages) = output(&get().args(["-o", "-", &server.url("/f")]));
     assert!(code == Some(0) && bytes == *file.bytes, "{messages}");
     assert!(server.requests()[1].field("range").is_some_and(|range| !range.starts_with("bytes=0-")));
-    // The output cannot be taken back: without a validator the file may have changed, and without ranges it restarts.
+    // The output cannot be taken back: without a validator the file may have changed, and without
+    // ranges it restarts.
     for served in [File { etag: None, ..file.clone() }, File { ranges: false, ..file }] {
         let server = Server::closing(&served, half, usize::MAX);
         let (code, _, messages) = output(&get().args(["-o", "-", &server.url("/f")]));

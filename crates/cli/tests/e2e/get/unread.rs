@@ -1,4 +1,5 @@
-//! Outputs that are not read block no transfer, and those that cannot be written are an error, reported once.
+//! Outputs that are not read block no transfer, and those that cannot be written are an error,
+//! reported once.
 
 use std::fs;
 use std::os::fd::OwnedFd;

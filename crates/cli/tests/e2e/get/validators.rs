@@ -1,4 +1,5 @@
-//! Combining ranges of several responses, with a strong validator or with --assume-unchanged; and `--if-newer`.
+//! Combining ranges of several responses, with a strong validator or with --assume-unchanged; and
+//! `--if-newer`.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,8 @@ fn bodies_without_validators_are_never_mixed() {
             served[answers.fetch_add(1, Ordering::SeqCst) % 2].response(request)
         });
         let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
-        // The first request of several streams is for a part, and reveals that parts cannot be combined.
+        // The first request of several streams is for a part, and reveals that parts cannot be
+        // combined.
         let done = run.fetches(&files[usize::from(ranges)].bytes).done();
         let whole: Vec<_> =
             server.requests().iter().map(|request| request.field("range").is_none()).collect();
@@ -40,7 +42,8 @@ fn a_break_without_validators_starts_over() {
         });
         let run = get().args(["--streams", streams, "--json", "-o", "f", &server.url("/f")]);
         let ended = run.fetches(&files[1].bytes);
-        // Requests the whole file in the form that this server has answered before: with or without a range.
+        // Requests the whole file in the form that this server has answered before: with or without
+        // a range.
         let all = format!("bytes=0-{}", SMALL - 1);
         let asks = server.requests();
         let wanted = asks[0].field("range").map(|_| all.as_str());
@@ -50,7 +53,8 @@ fn a_break_without_validators_starts_over() {
     }
 }
 
-/// The first response to a range announces the file's size. A page of another size is not stored as the file.
+/// The first response to a range announces the file's size. A page of another size is not stored as
+/// the file.
 #[test]
 fn a_page_instead_of_a_file_without_validators_is_not_taken() {
     let file = File { etag: None, ..File::new(content(20 << 20, 6)) };

@@ -70,7 +70,8 @@ fn only_damaged_pieces_are_fetched_again_from_serve() {
         assert!(named.contains(&ranges) && named.contains(&url), "{named}");
         assert_eq!(ended.done()["resumed"], SIZE);
     }
-    // An error confirms the server's bytes if the checksum is wrong; with the right one nothing is fetched.
+    // An error confirms the server's bytes if the checksum is wrong; with the right one nothing is
+    // fetched.
     let last = if sha256.ends_with('0') { "1" } else { "0" };
     let wrong = format!("{}{last}", &sha256[..sha256.len() - 1]);
     let run = get().args(fetch(&wrong, &url));
@@ -79,7 +80,8 @@ fn only_damaged_pieces_are_fetched_again_from_serve() {
     assert_eq!((ended.done()["resumed"].as_u64(), ended.warnings().as_str()), (Some(SIZE as u64), ""));
 }
 
-/// Serves `file` with `?metalink`, and flips a bit of piece 4 in the first `corruptions` responses that contain it.
+/// Serves `file` with `?metalink`, and flips a bit of piece 4 in the first `corruptions` responses
+/// that contain it.
 fn flipping(file: &File, document: String, corruptions: usize) -> (Server, Arc<AtomicUsize>) {
     let messages = Arc::new(AtomicUsize::new(0));
     let (file, count) = (file.clone(), messages.clone());

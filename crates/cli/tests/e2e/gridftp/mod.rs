@@ -1,4 +1,5 @@
-//! End-to-end tests of `longhaul get` over FTP and GridFTP, against real servers and a scripted server with faults.
+//! End-to-end tests of `longhaul get` over FTP and GridFTP, against real servers and a scripted
+//! server with faults.
 
 mod faulty;
 mod real_servers;

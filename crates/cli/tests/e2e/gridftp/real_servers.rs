@@ -1,4 +1,5 @@
-//! `get` from real servers: Globus over several data connections, vsftpd and proftpd by ranges over several logins; and `probe` of them.
+//! `get` from real servers: Globus over several data connections, vsftpd and proftpd by ranges over
+//! several logins; and `probe` of them.
 
 use std::collections::BTreeSet;
 use std::thread::scope;
@@ -66,10 +67,12 @@ fn apt_changes_the_number_of_connections_from_chunk_to_chunk() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(SIZE, 4);
     globus.file("f", &bytes);
-    // The first chunk has Delta x window / RTT bytes: with this Delta a part of the file even if the RTT is a few microseconds.
+    // The first chunk has Delta x window / RTT bytes: with this Delta a part of the file even if
+    // the RTT is a few microseconds.
     let tuner = ["--tuner", "apt", "--apt-n0", "1", "--apt-delta", "1ms", "--recv-buffer", "16KiB"];
     get().args(["-o", "f", &globus.url("f")]).args(tuner).fetches(&bytes);
-    // Its goodput is compared with that of twice as many connections. Globus may send a short chunk over fewer ones.
+    // Its goodput is compared with that of twice as many connections. Globus may send a short chunk
+    // over fewer ones.
     let log = globus.log();
     let requested = log.split("Parallelism=").skip(1).map(|rest| rest.split(',').next().unwrap());
     let requested: Vec<_> = requested.collect();

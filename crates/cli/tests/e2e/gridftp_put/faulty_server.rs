@@ -1,4 +1,5 @@
-//! A server with faulty storage: the file never gets its name, or a warning names the missing comparison.
+//! A server with faulty storage: the file never gets its name, or a warning names the missing
+//! comparison.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -74,7 +75,8 @@ fn send(server: &Scripted, size: usize, options: &[&str]) -> Ended {
     run.args(["f", &server.url()]).run()
 }
 
-/// Checks that the upload fails with one of the codes, and that the server received no rename to the final name.
+/// Checks that the upload fails with one of the codes, and that the server received no rename to
+/// the final name.
 #[track_caller]
 fn fails(server: &Scripted, size: usize, codes: &[i32], word: &str) {
     let ended = send(server, size, &["--retries", "0"]);
@@ -139,7 +141,8 @@ fn success_before_the_data_is_none() {
     }
 }
 
-/// Returns whether a client of the port has closed its end while bytes are still in flight: state FIN_WAIT1 in proc_net_tcp(5).
+/// Returns whether a client of the port has closed its end while bytes are still in flight: state
+/// FIN_WAIT1 in proc_net_tcp(5).
 fn has_closed(port: u16) -> bool {
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let peer = format!(":{port:04X}");

@@ -1,4 +1,5 @@
-//! Uploads to Globus, vsftpd and proftpd: content, number of connections, encryption, and compatibility with other programs.
+//! Uploads to Globus, vsftpd and proftpd: content, number of connections, encryption, and
+//! compatibility with other programs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

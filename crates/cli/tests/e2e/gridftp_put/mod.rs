@@ -1,4 +1,5 @@
-//! End-to-end tests of `longhaul put` over FTP and GridFTP, against real servers, through a relay that changes bytes or cuts connections.
+//! End-to-end tests of `longhaul put` over FTP and GridFTP, against real servers, through a relay
+//! that changes bytes or cuts connections.
 
 mod faulty_server;
 mod globus;

@@ -1,4 +1,5 @@
-//! Resuming after an earlier run or a broken connection, and repairing bytes that change in transit.
+//! Resuming after an earlier run or a broken connection, and repairing bytes that change in
+//! transit.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! The end of a file of unknown size over TLS requires close_notify, as a FIN can be forged; vsftpd 3.0.3 and proftpd 1.3.8 send it (tested
-//! 2026-11-24), but always report the size. `--connect-timeout` holds for all that precedes the use of a connection: greeting, security
+//! The end of a file of unknown size over TLS requires close_notify, as a FIN can be forged; vsftpd
+//! 3.0.3 and proftpd 1.3.8 send it (tested 2026-11-24), but always report the size.
+//! `--connect-timeout` holds for all that precedes the use of a connection: greeting, security
 //! exchange, TLS handshakes. Those of data connections may take `--stall-timeout`, too.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +15,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::support::{Ended, FtpCommand, Get, Scripted, Session, content, get, server_config};
 
 const SIZE: usize = (1 << 20) + 55;
-/// The time after which a late server answers: usually after the client has received what was sent before.
+/// The time after which a late server answers: usually after the client has received what was sent
+/// before.
 const LATE: Duration = Duration::from_millis(400);
 
 /// How the server treats its data connections.
@@ -30,7 +32,8 @@ pub(crate) enum DataTls {
     IsRefused,
     /// It resets the connection, and then refuses the transfer on the control connection.
     IsReset,
-    /// It reports the end of the transfer, then answers the handshake and ends TLS with close_notify.
+    /// It reports the end of the transfer, then answers the handshake and ends TLS with
+    /// close_notify.
     IsLate,
 }
 
@@ -96,7 +99,8 @@ fn session(
                 let mut data = listener.accept()?.0;
                 match data_tls {
                     DataTls::IsReset => {
-                        // Unread bytes, those of the client's first message, make the kernel reset it.
+                        // Unread bytes, those of the client's first message, make the kernel reset
+                        // it.
                         data.read_exact(&mut [0])?;
                         drop(data);
                         sleep(LATE);
@@ -130,7 +134,8 @@ fn session(
     }
 }
 
-/// Sends a greeting and a reply to AUTH, each after `delay`, where there are as many `replies`. Then it is silent.
+/// Sends a greeting and a reply to AUTH, each after `delay`, where there are as many `replies`.
+/// Then it is silent.
 fn silent_after(delay: Duration, replies: &'static [&str]) -> SocketAddr {
     let play = move |session: &mut Session, command: &FtpCommand| {
         let position = usize::from(!command.verb.is_empty());
@@ -186,7 +191,8 @@ fn silent_server_is_waited_for_as_long_as_connect_timeout_says_or_else_a_shorter
     times_out(&options, &url, &["its greeting", "within 2s"]);
 }
 
-/// The URL of a file on a server that treats data connections so, its address, and the options for it.
+/// The URL of a file on a server that treats data connections so, its address, and the options for
+/// it.
 fn ftps(dir: &Path, data_tls: DataTls) -> (String, SocketAddr, [String; 2]) {
     let address = serve(dir, content(SIZE, 22), data_tls);
     let ca = dir.join("ca.pem").to_str().unwrap().to_owned();

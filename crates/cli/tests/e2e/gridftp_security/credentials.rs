@@ -1,5 +1,6 @@
-//! The user's credentials, the server's certificate, and `--encrypt`: what is used, and what is refused before anything is sent. Globus does not
-//! start with an expired certificate: the verifier's unit tests cover that.
+//! The user's credentials, the server's certificate, and `--encrypt`: what is used, and what is
+//! refused before anything is sent. Globus does not start with an expired certificate: the
+//! verifier's unit tests cover that.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! ftps:// from vsftpd, which requires session resumption on data connections, and from proftpd; and what is not seen on the wire.
+//! ftps:// from vsftpd, which requires session resumption on data connections, and from proftpd;
+//! and what is not seen on the wire.
 
 use crate::support::{
     Get, GsiSite, Proftpd, Vsftpd, content, get, in_own_network, packets_with, same, with_credentials,
@@ -98,7 +99,8 @@ fn gsi_encrypts_files_only_with_the_option() {
                 for command in ["Protection level set to P.", "200 DCAU A."] {
                     assert_eq!(log.contains(command), !is_seen, "{command}: {log}");
                 }
-                // PROT is never sent without the option: the data would cross the network in clear anyway.
+                // PROT is never sent without the option: the data would cross the network in clear
+                // anyway.
                 assert_eq!((log.contains("DCAU N"), log.contains("PROT P")), (is_seen, !is_seen), "{log}");
             }
         }

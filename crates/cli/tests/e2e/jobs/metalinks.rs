@@ -91,8 +91,8 @@ fn each_file_of_a_metalink_is_fetched_under_its_name() {
     }
 }
 
-/// Fetches a file from two sources, of which the one at `liar` has wrong pieces; returns the end, the liar's URL, and the
-/// number of bytes requested.
+/// Fetches a file from two sources, of which the one at `liar` has wrong pieces; returns the end,
+/// the liar's URL, and the number of bytes requested.
 fn fetch_of_two(liar: usize, wrong: &[usize], with_pieces: bool) -> (Ended, String, usize) {
     let bytes = content(SHARED, 4);
     let mut files = [File::new(bytes.clone()), File::new(damaged(&bytes, wrong.iter().copied()))];

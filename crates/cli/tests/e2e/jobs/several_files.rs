@@ -121,7 +121,8 @@ fn same_command_again_fetches_only_what_is_not_there() {
         let ended = run.args(options).run();
         assert!(ended.status.code() == Some(code) && ended.stderr.contains(word), "{options:?}: {ended:?}");
     }
-    // A weak tag shows it, too, and a tag of a file of unknown size; no weak date, nor a tag of what may be cut off.
+    // A weak tag shows it, too, and a tag of a file of unknown size; no weak date, nor a tag of
+    // what may be cut off.
     for (answer, is_shown) in [
         ("ETag: W/\"1\"\r\nContent-Length: 2\r\n\r\nok", true),
         ("ETag: \"1\"\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", true),

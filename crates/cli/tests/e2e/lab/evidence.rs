@@ -9,7 +9,8 @@ use crate::support::lab::{exec, last_object, needs_lab, needs_lab_with, objects,
 
 const PATH: [&str; 6] = ["--rate", "20Mbit", "--rtt", "10ms", "--queue", "60packets"];
 
-/// A transfer of 4 MiB that overflows the queue: its flows, its queue over time, and its captures agree.
+/// A transfer of 4 MiB that overflows the queue: its flows, its queue over time, and its captures
+/// agree.
 #[test]
 fn flows_queues_and_captures_of_a_path_agree() {
     // iperf3 ends when all is written: the last bytes may stay in the socket's buffer.

@@ -139,7 +139,8 @@ fn without_capability(args: &[&str]) -> Command {
     command
 }
 
-/// Root without the capability gains it in a user namespace, where a server changes its user; or gets an error that names it.
+/// Root without the capability gains it in a user namespace, where a server changes its user; or
+/// gets an error that names it.
 #[test]
 fn root_without_the_capability_gains_it_or_learns_its_name() {
     let Some(()) = needs_lab_with(&["nginx", "curl"]) else { return };

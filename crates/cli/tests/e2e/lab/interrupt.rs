@@ -1,4 +1,5 @@
-//! Interrupts of `longhaul lab run` and `exec`: running commands are stopped with SIGTERM, and cleaned up in any case.
+//! Interrupts of `longhaul lab run` and `exec`: running commands are stopped with SIGTERM, and
+//! cleaned up in any case.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

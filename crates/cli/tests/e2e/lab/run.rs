@@ -341,7 +341,8 @@ fn never_mixes_or_overwrites_other_results() {
     assert!(!scenario.out("runs/steady-2-client.out").exists(), "thrown away");
 }
 
-/// A path that no machine holds is repeated, excluded from medians, and a failure with --strict. A repetition that fails keeps the earlier result.
+/// A path that no machine holds is repeated, excluded from medians, and a failure with --strict. A
+/// repetition that fails keeps the earlier result.
 #[test]
 fn deviating_path_is_repeated_and_excluded_from_medians() {
     let Some(()) = needs_lab() else { return };

@@ -180,9 +180,9 @@ fn sessions(count: &str, command: &str) -> Ended {
 
 #[test]
 fn sessions_are_compared_over_the_last_of_their_times() {
-    // A session has 7 bytes until the last half second of all sessions, which begins 1.5, 1 and 0.5 s after its own
-    // start; then it receives its number times 8000 bit/s. The command reports a minute at once, so that the speed of
-    // the shell loop does not matter.
+    // A session has 7 bytes until the last half second of all sessions, which begins 1.5, 1 and 0.5
+    // s after its own start; then it receives its number times 8000 bit/s. The command reports a
+    // minute at once, so that the speed of the shell loop does not matter.
     let command = r#"at=0; while [ $at -le 600 ]; do
         [ $at -ge $((20 - 5 * {})) ] && received=$((at * 100 * {})) || received=7
         echo "{\"at\":$((at / 10)).$((at % 10)),\"event\":\"progress\",\"received\":$received,\"rtt\":0.1}"

@@ -130,7 +130,8 @@ fn sweep_has_a_row_for_each_number_buffer_and_control_and_names_its_probe_in_eac
     }
 }
 
-/// The lab's `server` resolves to an IPv6 address before its IPv4 address, but listens on IPv4 only; and pings are not permitted.
+/// The lab's `server` resolves to an IPv6 address before its IPv4 address, but listens on IPv4
+/// only; and pings are not permitted.
 #[test]
 fn refusing_address_is_passed_over_and_handshakes_give_the_rtt() {
     let Some(()) = needs_lab() else { return };

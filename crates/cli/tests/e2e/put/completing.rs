@@ -57,7 +57,8 @@ fn refused_or_lost_completion_is_repeated_without_the_file() {
     for (site, size, is_lost) in [
         (Writable::start(), SIZE, false),
         (Writable::start(), SIZE, true),
-        // A token that only writes may not replace the file, which has its name since the first request.
+        // A token that only writes may not replace the file, which has its name since the first
+        // request.
         (Writable::write_only(), SIZE, true),
         (Writable::write_only(), 0, true),
     ] {

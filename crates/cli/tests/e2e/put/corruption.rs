@@ -1,4 +1,5 @@
-//! Bytes that change in transit to `longhaul serve --writable`: they are detected, and only they are sent again.
+//! Bytes that change in transit to `longhaul serve --writable`: they are detected, and only they
+//! are sent again.
 
 use std::fs;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Ranges of one file to Apache's mod_dav_fs, and to servers that identify as such but behave differently: the file arrives anyway, or the
-//! old one stays.
+//! Ranges of one file to Apache's mod_dav_fs, and to servers that identify as such but behave
+//! differently: the file arrives anyway, or the old one stays.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -167,7 +167,8 @@ fn file_arrives(
     (ended, server)
 }
 
-/// Returns whether the request uploads a range, except the first byte, which tests whether ranges are stored.
+/// Returns whether the request uploads a range, except the first byte, which tests whether ranges
+/// are stored.
 fn is_range(method: &str, request: &HttpRequest) -> bool {
     method == "PUT" && request.field("content-range").is_some_and(|range| !range.starts_with("bytes 1-1/"))
 }

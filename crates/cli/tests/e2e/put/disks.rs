@@ -65,7 +65,8 @@ struct SmallDiskServer {
 }
 
 impl SmallDiskServer {
-    /// Starts the server on the file system that `mount` mounts at `files`, through the wrapper `through` if set.
+    /// Starts the server on the file system that `mount` mounts at `files`, through the wrapper
+    /// `through` if set.
     fn start(mount: &str, through: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         write_secret(dir.path().join("token"), "sesame");

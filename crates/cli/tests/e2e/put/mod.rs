@@ -1,5 +1,5 @@
-//! End-to-end tests of `longhaul put` against real servers, and against scripted servers with behaviour that no real
-//! server shows on demand.
+//! End-to-end tests of `longhaul put` against real servers, and against scripted servers with
+//! behaviour that no real server shows on demand.
 
 mod answers;
 mod completing;
@@ -74,8 +74,8 @@ fn body(peer: &mut Peer, request: &HttpRequest) -> Vec<u8> {
     read(peer, length)
 }
 
-/// A server that sends the status line and the fields that `answer` returns for each request; it closes the connection
-/// after an empty answer.
+/// A server that sends the status line and the fields that `answer` returns for each request; it
+/// closes the connection after an empty answer.
 fn answering(answer: impl Fn(&mut Peer, &HttpRequest) -> String + Send + Sync + 'static) -> Server {
     Server::new(move |peer| {
         while let Some(request) = peer.read_request() {
@@ -106,7 +106,8 @@ fn midway(to: SocketAddr, act: impl Fn() + Send + Sync + 'static) -> Server {
     })
 }
 
-/// Forwards requests to `to`, but holds the first body up midway: reports it, and waits until the sender is dropped.
+/// Forwards requests to `to`, but holds the first body up midway: reports it, and waits until the
+/// sender is dropped.
 fn holding(to: SocketAddr) -> (Server, Receiver<()>, Sender<()>) {
     let ((reached, midway_reached), (release, released)) = (channel(), channel());
     let released = Mutex::new(released);

@@ -64,7 +64,8 @@ fn bit_that_flips_on_the_way_costs_one_connection() {
         let url = format!("https://localhost:{}/f", relay.address.port());
         let ended = put_to(&url, &site, &bytes).args(["--cacert"]).args([site.ca()]).run().ok();
         let count = |event| ended.json().iter().filter(|line| line["event"] == event).count();
-        // A response damaged before its upload has begun costs a connection, but is no retry of the upload.
+        // A response damaged before its upload has begun costs a connection, but is no retry of the
+        // upload.
         assert!(count("retrying") <= 1 && count("connected") >= 2, "{ended:?}");
         site.hands_over(&bytes);
     }
@@ -90,7 +91,8 @@ fn killed_put_resumes_in_the_next_run() {
         let resumed = ended.done()["resumed"].as_u64().unwrap();
         let case = format!("{streams} {server_too} {then}: {ended:?}");
         assert!(resumed >= stored, "{case}");
-        // A server that goes on takes what the killed put has left in the sockets, and may refuse a part meanwhile.
+        // A server that goes on takes what the killed put has left in the sockets, and may refuse a
+        // part meanwhile.
         assert!(!server_too || moved(&ended) <= SIZE as u64 - resumed, "{case}");
         site.hands_over(&bytes);
     }

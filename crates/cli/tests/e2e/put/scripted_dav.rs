@@ -1,4 +1,5 @@
-//! A server equivalent to Apache's mod_dav_fs for `put`, which handles some requests as a test requires.
+//! A server equivalent to Apache's mod_dav_fs for `put`, which handles some requests as a test
+//! requires.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,7 +22,8 @@ pub(super) enum DavAction {
 /// The stored files by path.
 pub(super) type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
-/// Starts a server with one file, `/f`, containing "old". `play` handles each request by its method.
+/// Starts a server with one file, `/f`, containing "old". `play` handles each request by its
+/// method.
 pub(super) fn scripted_dav(
     play: impl Fn(&str, &HttpRequest) -> DavAction + Send + Sync + 'static,
 ) -> (Server, Files) {

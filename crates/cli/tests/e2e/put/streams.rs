@@ -154,7 +154,8 @@ fn questions_come_in_one_flight_and_all_else_in_the_next() {
             let held = expect(peer, "HEAD");
             assert!(held.target.starts_with("/f?upload="), "{held:?}");
             peer.send(format!("HTTP/1.1 {RESUMABLE}\r\n\r\nHTTP/1.1 404 No\r\n\r\n"));
-            // The second flight: nothing is answered before the request that completes the upload has arrived.
+            // The second flight: nothing is answered before the request that completes the upload
+            // has arrived.
             let part = expect(peer, "PATCH");
             assert_eq!((part.field("expect"), part.field("upload-offset")), (None, Some("0")));
             assert!(read(peer, sent.len()) == sent);

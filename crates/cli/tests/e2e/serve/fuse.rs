@@ -19,7 +19,8 @@ use crate::support::skip;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Daemon {
-    /// Answers all requests except FLUSH, of which the kernel then sends no more; discards written data.
+    /// Answers all requests except FLUSH, of which the kernel then sends no more; discards written
+    /// data.
     Answers,
     /// Also answers FLUSH, on which closing a file waits.
     AnswersFlush,
@@ -144,7 +145,8 @@ fn words(numbers: &[u32]) -> Vec<u8> {
 }
 
 impl Files {
-    /// Answers requests until the mode is [`Daemon::Ends`]; closing the device fails pending requests.
+    /// Answers requests until the mode is [`Daemon::Ends`]; closing the device fails pending
+    /// requests.
     fn answer(mut self, mut device: File, shared: &SharedState) {
         const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         let mut request = vec![0; 1 << 20];
@@ -262,7 +264,8 @@ impl Files {
         [words(&[3600, 0, 0, 0]), self.attribute(node)].concat()
     }
 
-    /// Creates struct fuse_entry_out; attributes are valid for an hour, names are looked up each time.
+    /// Creates struct fuse_entry_out; attributes are valid for an hour, names are looked up each
+    /// time.
     fn entry(&self, node: u64) -> Vec<u8> {
         [node.to_le_bytes().to_vec(), vec![0; 16], words(&[3600, 0, 0, 0]), self.attribute(node)].concat()
     }

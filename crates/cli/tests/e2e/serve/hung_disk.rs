@@ -15,7 +15,8 @@ use crate::serve::open_files::with_open_files;
 use crate::serve::uploads::{Place, ask};
 use crate::serve::{Serve, get, serve};
 
-/// Operations on one file system that a server performs at once; paths through links have as many in all.
+/// Operations on one file system that a server performs at once; paths through links have as many
+/// in all.
 const OPERATIONS: usize = 24;
 
 /// A directory with a file, and one where a file system is to be mounted.
@@ -27,7 +28,8 @@ fn tree() -> (TempDir, PathBuf) {
     (dir, point)
 }
 
-/// Starts a server of a directory with a file, and mounts a file system in it; `None` where that is not permitted.
+/// Starts a server of a directory with a file, and mounts a file system in it; `None` where that is
+/// not permitted.
 fn start_beside_mount(daemon: Daemon) -> Option<(TempDir, PathBuf, Serve, FuseMount)> {
     let (dir, point) = tree();
     let server = Serve::start(serve(dir.path(), &[]));
@@ -76,7 +78,8 @@ fn request_all(server: &Serve, paths: impl Iterator<Item = String>) -> Vec<TcpSt
     paths.map(|path| request(server, &format!("GET {path} HTTP/1.1\r\nHost: h"))).collect()
 }
 
-/// Asserts that a small upload elsewhere succeeds, which waits for no hung disk: one would be given up after 30 seconds.
+/// Asserts that a small upload elsewhere succeeds, which waits for no hung disk: one would be given
+/// up after 30 seconds.
 #[track_caller]
 fn assert_upload_elsewhere(server: &Serve, place: &Place) {
     let (status, reply) = ask(server.address, "PUT /f", "Content-Length: 4\r\n", b"file");
@@ -146,7 +149,8 @@ fn uploads_to_hung_file_systems_hold_up_neither_an_upload_elsewhere_nor_the_end(
         if mounts.len() < HUNG.len() {
             return;
         }
-        // FLUSH is refused once: for each one that is not answered, the kernel would keep the process.
+        // FLUSH is refused once: for each one that is not answered, the kernel would keep the
+        // process.
         points.iter().for_each(|point| std::fs::write(point.join("flushed"), "").unwrap());
         let paths =
             HUNG.iter().flat_map(|name| (0..UPLOADS_OF_EACH).map(move |file| format!("/{name}/{file}")));
@@ -166,7 +170,8 @@ fn uploads_to_hung_file_systems_hold_up_neither_an_upload_elsewhere_nor_the_end(
         }
         mounts.iter().for_each(|mount| mount.wait_for_requests(1));
         if files > 1000 {
-            // Before they start, these wait for the file system, which their path reaches through a link.
+            // Before they start, these wait for the file system, which their path reaches through a
+            // link.
             symlink("a", place.dir.path().join("linked")).unwrap();
             begun.extend((0..64).map(|number| begin_put(&server, &format!("/linked/{number}"))));
             mounts[0].wait_for_requests(UPLOADS_OF_EACH + OPERATIONS);

@@ -1,4 +1,5 @@
-//! `--initial-window`: the routes of the server. What they do for a transfer is judged in the program `paths`.
+//! `--initial-window`: the routes of the server. What they do for a transfer is judged in the
+//! program `paths`.
 
 use std::process::Command;
 

@@ -30,7 +30,8 @@ pub(crate) struct LongPath {
 }
 
 impl LongPath {
-    /// Builds a path, with `/file` of `size` bytes; `None` if this machine does not permit it, which is a failure under CI.
+    /// Builds a path, with `/file` of `size` bytes; `None` if this machine does not permit it,
+    /// which is a failure under CI.
     pub(crate) fn with_file(size: usize) -> Option<Self> {
         let rate = Some("100Mbit".parse().unwrap());
         let lab = match Lab::new(PathSpec { rate, rtt: Rtt::new(RTT), ..PathSpec::default() }) {
@@ -102,7 +103,8 @@ impl RunningServer {
     }
 }
 
-/// Connects with a window larger than the path's BDP, so that only the server's limits each round trip.
+/// Connects with a window larger than the path's BDP, so that only the server's limits each round
+/// trip.
 pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::for_address(server), Type::STREAM, None).unwrap();
     sockopt::set_recv_buffer(&socket, Bytes::mib(4)).unwrap();
@@ -129,7 +131,8 @@ pub(crate) fn routes(host: &Host) -> String {
     process.wait().unwrap();
     let line = |line: &str| {
         let mut fields: Vec<_> = line.split_whitespace().collect();
-        // Iface Destination Gateway Flags RefCnt Use ..., and Destination Bits Source Bits Gateway Metric RefCnt Use ...
+        // Iface Destination Gateway Flags RefCnt Use ..., and Destination Bits Source Bits Gateway
+        // Metric RefCnt Use ...
         fields.drain(if fields.len() == 10 { 6..8 } else { 4..6 });
         fields.join(" ") + "\n"
     };
@@ -144,7 +147,8 @@ pub(crate) fn ours(routes: &str) -> usize {
     routes.lines().filter(ours).count()
 }
 
-/// Waits until a host's routes match: the server changes them on its own thread, and the kernel takes time.
+/// Waits until a host's routes match: the server changes them on its own thread, and the kernel
+/// takes time.
 pub(crate) fn once(host: &Host, are_right: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

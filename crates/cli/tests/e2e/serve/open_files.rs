@@ -1,4 +1,5 @@
-//! A low limit of open files: uploads and connections share it, and none of them is lost for lack of a descriptor.
+//! A low limit of open files: uploads and connections share it, and none of them is lost for lack
+//! of a descriptor.
 
 use std::fs::{create_dir, read_dir, write};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -54,7 +54,8 @@ fn disk(image: &Path) -> Option<()> {
 
 #[test]
 fn disk_stall_grows_the_automatic_buffer() {
-    // More than the initial buffer, 64 MiB, and the sockets of both ends, up to 40 MB, hold together.
+    // More than the initial buffer, 64 MiB, and the sockets of both ends, up to 40 MB, hold
+    // together.
     const SIZE: usize = 176 << 20;
     const FIXED: std::ops::Range<usize> = 24 << 20..64 << 20;
     let place = tempfile::tempdir().unwrap();

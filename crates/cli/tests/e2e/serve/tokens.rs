@@ -83,8 +83,8 @@ fn replace_tokens(tokens: &Path, token: &str) {
     fs::rename(fresh, tokens).unwrap();
 }
 
-/// Uploads with changed tokens; then stops the server, whose log and record must show the upload. Returns the status of
-/// each thread before the end.
+/// Uploads with changed tokens; then stops the server, whose log and record must show the upload.
+/// Returns the status of each thread before the end.
 fn upload_with_changed_tokens(place: &Place, args: &[&str]) -> Vec<String> {
     let tokens = place.token().with_file_name("tokens");
     replace_tokens(&tokens, "first");
@@ -119,8 +119,8 @@ fn every_thread_gives_up_privileges_and_changed_tokens_are_still_read() {
     }
 }
 
-/// In a network namespace, setting the default congestion control may need CAP_NET_ADMIN. A restart of slow start sets another one, and then
-/// the default again.
+/// In a network namespace, setting the default congestion control may need CAP_NET_ADMIN. A restart
+/// of slow start sets another one, and then the default again.
 #[test]
 fn cap_net_admin_is_kept_if_setting_the_default_congestion_control_needs_it() {
     let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
@@ -291,7 +291,8 @@ fn token_file_that_may_not_be_read_is_named() {
     }
 }
 
-/// Longer than the interval of one second between two checks: a repeated message would appear twice.
+/// Longer than the interval of one second between two checks: a repeated message would appear
+/// twice.
 const ONE_MORE_CHECK: Duration = Duration::from_millis(1_300);
 
 #[test]

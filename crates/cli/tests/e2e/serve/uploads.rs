@@ -174,7 +174,8 @@ fn a_disk_that_is_full_or_fills_up() {
     let rest = part(begun, small.len() - begun, small.len(), true);
     assert_eq!(patch(rest, &small[begun..]), 201);
     assert!(fs::read(inside.join("f")).unwrap() == small);
-    // A part of the disk stays free: 2 MiB are left, and 60 inodes, of which an unfinished upload takes two.
+    // A part of the disk stays free: 2 MiB are left, and 60 inodes, of which an unfinished upload
+    // takes two.
     assert_eq!(
         ask(server.address, "PUT /g", "Content-Length: 1900000\r\nExpect: 100-continue\r\n", b"").0,
         507
@@ -212,7 +213,8 @@ fn file_size_limit_is_reported() {
     assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 0);
 }
 
-/// Runs a transfer, and stops the server once the first bytes are written to `part`; fails unless both end successfully.
+/// Runs a transfer, and stops the server once the first bytes are written to `part`; fails unless
+/// both end successfully.
 fn completes(run: &Get, server: Serve, part: &Path, bytes: &[u8]) {
     let mut running = run.start();
     let begins = |part: Vec<u8>| part.len() >= 8 && part[..8] == bytes[..8];

@@ -96,7 +96,8 @@ fn lighttpd_python_and_webfs_by_their_pages() {
 fn directory_of_several_pages_and_a_name_that_is_no_text() {
     let server = Writable::start();
     let run = get().args(["-r", "-q", &server.url("/t"), "--parallel", "64"]);
-    // More than the 10,000 entries of a page, most of them links to one file. All but a few exist locally.
+    // More than the 10,000 entries of a page, most of them links to one file. All but a few exist
+    // locally.
     for (directory, last) in [(server.path("t"), 10_050), (run.path("t"), 10_040)] {
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join("0"), "x").unwrap();

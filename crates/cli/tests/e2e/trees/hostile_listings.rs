@@ -311,7 +311,8 @@ fn listings_under_way_are_few_however_deep_the_tree() {
     let highest = Arc::clone(&most);
     let server = ListedTarget::serve_by(move |target| {
         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        // The first directory of each level leads to the next level while the others are still being listed.
+        // The first directory of each level leads to the next level while the others are still
+        // being listed.
         let is_first = target.split('/').skip(2).all(|name| matches!(name, "" | "d0"));
         let deadline = Instant::now() + Duration::from_secs(20);
         while !is_first && most.load(Ordering::SeqCst) < 4 && Instant::now() < deadline {

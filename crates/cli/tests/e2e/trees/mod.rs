@@ -1,4 +1,5 @@
-//! End-to-end tests of directory trees and lists of files, against real servers and scripted malicious listings.
+//! End-to-end tests of directory trees and lists of files, against real servers and scripted
+//! malicious listings.
 
 mod get_trees;
 mod hostile_listings;
@@ -11,7 +12,8 @@ use std::path::Path;
 
 use crate::support::{age, assert_equal, fetched_and_unchanged, get, make_tree, many_files, put};
 
-/// Creates the tree of [`make_tree`], without files of these names; returns the number of its files.
+/// Creates the tree of [`make_tree`], without files of these names; returns the number of its
+/// files.
 fn tree_without(tree: &Path, names: &[&str]) -> usize {
     make_tree(tree);
     for name in names {
@@ -34,7 +36,8 @@ fn fetch_all(url: &str, tree: &Path, files: usize) {
     assert_equal(tree, &run.path("t"));
 }
 
-/// Sends a tree twice: the second run sends only changed files, and those whose time became `changed`.
+/// Sends a tree twice: the second run sends only changed files, and those whose time became
+/// `changed`.
 fn put_all(url: &str, there: &Path, changed: u64) {
     let run = put().args(["-r", "t", url]);
     many_files(&run.path("t"), 40);

@@ -1,5 +1,5 @@
-//! Explanations of transfers: of curl, by captures of either side and of the running process; and with a fault that is planted into an
-//! emulated path, which transfer, record and report must name.
+//! Explanations of transfers: of curl, by captures of either side and of the running process; and
+//! with a fault that is planted into an emulated path, which transfer, record and report must name.
 
 use std::fs;
 use std::path::Path;

@@ -13,9 +13,9 @@ fn the_sweeps_and_the_background_in_small() {
     let Some(()) = needs_lab() else { return };
     let sweep = |set| ["--set", "size=20MB", "--set", set, "--set", "path.rtt=20ms"];
     let background = ["--set", "size=6MB", "--set", "path.background=20M", "--set", "path.rtt=100ms"];
-    // The first chunk of a sweep, N0 W Delta / R, is 8 x 7.8 MB with N0 = 8, more than the file, and also with 4 unless
-    // Delta = 1 s. Then the second chunk uses alpha = 2 times as many streams. That of the background is 6.3 MB, or smaller
-    // with a longer RTT.
+    // The first chunk of a sweep, N0 W Delta / R, is 8 x 7.8 MB with N0 = 8, more than the file,
+    // and also with 4 unless Delta = 1 s. Then the second chunk uses alpha = 2 times as many
+    // streams. That of the background is 6.3 MB, or smaller with a longer RTT.
     for (name, args, streams, figure) in [
         ("apt-alpha", sweep("alpha=2"), [4.0, 4.0], "mean-transfer-rate-by-alpha-tau-10-ms.svg"),
         ("apt-delta", sweep("delta=1s"), [8.0, 8.0], "mean-transfer-rate-by-delta-tau-10-ms.svg"),
@@ -23,8 +23,8 @@ fn the_sweeps_and_the_background_in_small() {
         ("apt-background", background, [4.0, 8.0], "background-traffic-lost.svg"),
     ] {
         let has_background = name == "apt-background";
-        // One stream reaches 26 Mbit/s with its window per RTT, or 5.2 Mbit/s beside the background, where 80 Mbit/s are left;
-        // four fill the path, which Longhaul's tuner detects.
+        // One stream reaches 26 Mbit/s with its window per RTT, or 5.2 Mbit/s beside the
+        // background, where 80 Mbit/s are left; four fill the path, which Longhaul's tuner detects.
         let rates = if has_background { 3e6..80e6 } else { 10e6..97e6 };
         let is_right = |run: &Value| {
             let used = value(run, "streams");
@@ -49,7 +49,8 @@ fn the_sweeps_and_the_background_in_small() {
     }
 }
 
-/// A socket buffer of 51 KiB gives Linux the stream's window at first; merged packets increase it by up to a third.
+/// A socket buffer of 51 KiB gives Linux the stream's window at first; merged packets increase it
+/// by up to a third.
 fn windows_are_the_papers(scenario: &Scenario) -> bool {
     ["apt", "longhaul"].iter().all(|name| {
         let outputs = fs::read_dir(scenario.out("runs")).unwrap().map(|entry| entry.unwrap().path());

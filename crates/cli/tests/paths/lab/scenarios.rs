@@ -1,11 +1,13 @@
-//! ICDC's and Usadafox's scenarios at a small scale: a tenth of the rate and a shorter delay, so that a slow machine keeps up.
+//! ICDC's and Usadafox's scenarios at a small scale: a tenth of the rate and a shorter delay, so
+//! that a slow machine keeps up.
 
 use serde_json::Value;
 
 use crate::lab::measure;
 use crate::support::lab::{Scenario, needs_lab, needs_lab_with, ran_in, value};
 
-/// A queue of a quarter of the BDP, where ICDC's switch has a thirtieth: three times the backlog after a pause of a busy machine.
+/// A queue of a quarter of the BDP, where ICDC's switch has a thirtieth: three times the backlog
+/// after a pause of a busy machine.
 const SMALL: [&str; 6] = ["--set", "path.rate=200M", "--set", "path.rtt=100ms", "--set", "path.queue=600kB"];
 
 #[test]

@@ -1,4 +1,5 @@
-//! Streams between real kernel TCPs: their number, connecting ahead on a long path, and the end of a transfer from a stock nginx.
+//! Streams between real kernel TCPs: their number, connecting ahead on a long path, and the end of
+//! a transfer from a stock nginx.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +10,8 @@ use tempfile::TempDir;
 use crate::support::lab::{exec_in, needs_lab, needs_lab_with, nginx, objects, ran};
 use crate::support::{MEMORY, content, write_secret};
 
-/// Serves a home's `files`, writable, to a client with a path of 1 Gbit/s and 100 ms; returns the events of its command.
+/// Serves a home's `files`, writable, to a client with a path of 1 Gbit/s and 100 ms; returns the
+/// events of its command.
 fn transfer(home: &TempDir, hosts: &str, client: &str) -> Vec<Value> {
     let serve =
         "exec longhaul serve files --writable --allow-cleartext --token token --listen $LAB_SERVER:8080";
@@ -104,7 +106,8 @@ fn further_streams_are_connected_when_the_first_answer_comes() {
         let connected = events.iter().filter(|event| event["event"] == "connected");
         let times: Vec<_> = connected.map(|event| event["at"].as_f64().unwrap()).collect();
         assert_eq!(times.len(), 8, "{what}: {times:?}");
-        // The first connection is reported at its response; a connection started only then takes another RTT.
+        // The first connection is reported at its response; a connection started only then takes
+        // another RTT.
         assert!(times[7] - times[0] < RTT / 2.0, "{what}: {times:?}");
     }
 }
@@ -113,11 +116,13 @@ fn further_streams_are_connected_when_the_first_answer_comes() {
 const SIZE: usize = 48 << 20;
 const PATH: [&str; 4] = ["--rate", "200Mbit", "--rtt", "80ms"];
 const TRAILING: &str = "bytes=0-4095";
-/// With two slow streams, at least one takeover is by a stream that has sent its trailing request, for any order of ends.
+/// With two slow streams, at least one takeover is by a stream that has sent its trailing request,
+/// for any order of ends.
 const TWO_ARE_SLOW: &str = "map $connection $most { ~[23]$ 400k; default 0; } limit_rate $most;";
 
-/// Fetches the file with four streams from an nginx with `directives` and `server` directives, otherwise with Debian's settings; returns
-/// the events, and the ranges requested on each connection.
+/// Fetches the file with four streams from an nginx with `directives` and `server` directives,
+/// otherwise with Debian's settings; returns the events, and the ranges requested on each
+/// connection.
 fn fetch(directives: &str, server: &str) -> Option<(Vec<Value>, String)> {
     needs_lab_with(&["nginx"])?;
     let home = tempfile::tempdir().unwrap();

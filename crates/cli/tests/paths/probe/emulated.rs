@@ -71,7 +71,8 @@ fn path_is_remembered_for_get() {
 
 #[test]
 fn limit_of_the_server_is_named() {
-    // 40 Mbit/s at 50 ms have 250 kB in flight: a stock send buffer holds ten times as much, and the advice must not name it alone.
+    // 40 Mbit/s at 50 ms have 250 kB in flight: a stock send buffer holds ten times as much, and
+    // the advice must not name it alone.
     let (path, shaped) = ("--rate 200Mbit --rtt 50ms --queue 4MB --loss 0", format!("{SERVE} --pace 40Mbit"));
     on_path(path, &shaped, 100 << 20, PROBE, |report| {
         let limit = &report["server"]["limit"];
@@ -89,7 +90,8 @@ fn limit_of_the_server_is_named() {
     });
 }
 
-/// A probe's share of the endpoint's ceiling is not the path's rate, for any number of probes at one address.
+/// A probe's share of the endpoint's ceiling is not the path's rate, for any number of probes at
+/// one address.
 #[test]
 fn probes_at_once_find_the_ceiling_and_not_the_path() {
     let path = "--rate 200Mbit --rtt 30ms --queue 750kB --loss 0";
@@ -107,7 +109,8 @@ fn probes_at_once_find_the_ceiling_and_not_the_path() {
     });
 }
 
-/// A server without the measurement endpoint: TCP alone shows the rate, with a tenth of the path's traffic in ten seconds.
+/// A server without the measurement endpoint: TCP alone shows the rate, with a tenth of the path's
+/// traffic in ten seconds.
 #[test]
 fn path_to_another_server_is_found_with_as_little_traffic() {
     let path = "--rate 100Mbit --rtt 100ms --queue 1250kB --loss 0";
@@ -119,8 +122,8 @@ fn path_to_another_server_is_found_with_as_little_traffic() {
     });
 }
 
-/// Parameters that a client can set alone, with a server unaware of probes: connections, and the receive buffer, which
-/// limits one connection.
+/// Parameters that a client can set alone, with a server unaware of probes: connections, and the
+/// receive buffer, which limits one connection.
 #[test]
 fn sweep_over_nginx_shows_the_buffer_that_the_path_needs() {
     let Some(()) = needs_lab_with(&["nginx"]) else { return };

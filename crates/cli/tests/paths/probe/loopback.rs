@@ -1,4 +1,5 @@
-//! `longhaul serve --measure` on loopback, where what is sent and found stays below the ceilings; and probes of iperf3 servers.
+//! `longhaul serve --measure` on loopback, where what is sent and found stays below the ceilings;
+//! and probes of iperf3 servers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +14,8 @@ use crate::support::lab::{longhaul_in, needs_lab_with};
 use crate::support::running::Running;
 use crate::support::{File, Iperf3, MEMORY, Server, longhaul, misses, probe, report, serve};
 
-/// Starts a server of a file of 1 MiB with these options; returns it, its directory and the file's URL.
+/// Starts a server of a file of 1 MiB with these options; returns it, its directory and the file's
+/// URL.
 fn site(measure: &str) -> (Running, TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), vec![7; 1 << 20]).unwrap();
@@ -30,8 +32,9 @@ fn path_is_measured_and_drawn() {
     let messages: Vec<_> = rows.iter().map(|row| row["message"].as_u64().unwrap()).take(3).collect();
     assert_eq!(messages, [64, 1024, 1472], "{report}");
     assert!(within(&report["path"]["rate"]["rate_bps"], 1e8..12e8), "{report}");
-    // One connection only: the first ten segments of each connection are unpaced, and loopback's have 64 KiB, so that
-    // several connections would end below the ceiling. The server's tests measure several.
+    // One connection only: the first ten segments of each connection are unpaced, and loopback's
+    // have 64 KiB, so that several connections would end below the ceiling. The server's tests
+    // measure several.
     assert!(within(&report["tcp"][0]["payload_bps"], 1e8..2.2e8), "{report}");
     assert!(report["path"]["loss"]["sent"].as_u64().unwrap() > 100, "{report}");
     assert_eq!(report["server"]["allowed_bps"], 200_000_000, "{report}");
@@ -53,7 +56,8 @@ fn ceiling_bounds_all_that_is_sent_by_udp() {
     let rows = report["udp"].as_array().unwrap();
     assert_eq!(rows.len(), 4, "{report}");
     for row in rows {
-        // The first packet of a train may be late, the others then follow within the 2 ms that are caught up.
+        // The first packet of a train may be late, the others then follow within the 2 ms that are
+        // caught up.
         assert!(within(&row["sent_bps"], 5e6..23e6), "{report}");
         assert_eq!(row["is_path_limited"], false, "{report}");
     }

@@ -15,8 +15,9 @@ const SERVE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080";
 const MEASURE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080 --measure";
 const PROBE: &str = "exec longhaul probe http://$LAB_SERVER:8080/f --json --no-memory";
 
-/// Runs a command on the client of a path beside one on the server, which listens on port 8080, in a directory with the file `f`
-/// of `size` bytes, and judges the client's output. Repeats a run that is wrong where this machine did not hold the path.
+/// Runs a command on the client of a path beside one on the server, which listens on port 8080, in
+/// a directory with the file `f` of `size` bytes, and judges the client's output. Repeats a run
+/// that is wrong where this machine did not hold the path.
 fn on_path(path: &str, server: &str, size: usize, client: &str, judge: impl Fn(&Value)) {
     let Some(()) = needs_lab() else { return };
     let attempt = || {

@@ -25,7 +25,8 @@ fn the_second_transfer_begins_with_more_than_ten_segments_and_the_routes_go_with
         server.logged("status=200");
         once(&path.server(), |routes| ours(routes) == n + 1);
         let known = fetch(&path.client(), address, "");
-        // Half of the path's rate for half an RTT would be 430 segments, but the rate found at first is lower.
+        // Half of the path's rate for half an RTT would be 430 segments, but the rate found at
+        // first is lower.
         assert!(known.get() > 10 * TEN_SEGMENTS.get(), "{address}: {known} at second");
         server.logged("status=200");
     }
@@ -49,13 +50,14 @@ fn a_rate_of_the_servers_own_and_a_window_that_was_named() {
     assert!(server.stop().status.success());
 }
 
-/// The minimum relevant rate: half of it is eleven segments per RTT, one more than the kernel's initial window.
+/// The minimum relevant rate: half of it is eleven segments per RTT, one more than the kernel's
+/// initial window.
 const HELD: Rate = Rate::bits_per_sec(1_300_000);
 /// The measured time of a reply.
 const START: Duration = Duration::from_secs(1);
 
-/// Requests `/file` with a remembered rate for a path with this RTT in seconds; returns the bytes received within
-/// [`START`] after the first byte.
+/// Requests `/file` with a remembered rate for a path with this RTT in seconds; returns the bytes
+/// received within [`START`] after the first byte.
 fn start(host: &Host, server: SocketAddr, rtt: f64) -> Bytes {
     let memory = format!("held={};rtt={rtt}", HELD.as_bits_per_sec());
     let fetch = move || {
@@ -82,7 +84,8 @@ fn start(host: &Host, server: SocketAddr, rtt: f64) -> Bytes {
 #[test]
 fn a_rate_that_its_client_remembers_slows_no_reply() {
     let Some(path) = LongPath::with_file(16 << 20) else { return };
-    // Each from a fresh server: a server's own memory would take precedence. The second RTT is that of another path.
+    // Each from a fresh server: a server's own memory would take precedence. The second RTT is that
+    // of another path.
     for rtt in [0.2, 0.05] {
         let _server = path.serve(&[]);
         let got = start(&path.client(), path.addresses()[0], rtt);

@@ -24,7 +24,8 @@ const BYTES_PER_SECOND: usize = 1_000;
 /// Closed connections that the attack replaces per second.
 const CONNECTS_PER_SECOND: usize = 1_000;
 
-/// The other client's files: one at 20 MB/s, which leaves two cores time for the attack, and an unpaced one.
+/// The other client's files: one at 20 MB/s, which leaves two cores time for the attack, and an
+/// unpaced one.
 const PACED: (&str, &str, u64) = ("paced", "160000000", 40 << 20);
 const UNPACED: (&str, &str, u64) = ("unpaced", "off", 2 << 30);
 
@@ -62,7 +63,8 @@ enum SlowPhase {
     Body,
 }
 
-/// Keeps as many slow connections open as possible; a third never completes its request's head, and some send bodies.
+/// Keeps as many slow connections open as possible; a third never completes its request's head, and
+/// some send bodies.
 fn attack(address: SocketAddr, connections: usize, ready: &AtomicBool, over: &AtomicBool) {
     let (mut open, mut number) = (Vec::new(), 0);
     while !over.load(Ordering::Relaxed) {
@@ -151,7 +153,8 @@ fn survives(args: &[&str]) {
         let admitted = admitted.max(admitted_unpaced);
         assert!(admitted < Duration::from_secs(1), "admitted after {admitted:?}");
         assert!(shares[0] >= 0.9, "{shares:?} of {undisturbed:?} bytes a second");
-        // The attack uses CPU time of the server's cores; on two cores shares of 0.73 to 0.92 remained (26 November 2026).
+        // The attack uses CPU time of the server's cores; on two cores shares of 0.73 to 0.92
+        // remained (26 November 2026).
         assert!(shares[1] >= 0.5, "{shares:?} of {undisturbed:?} bytes a second");
     });
 }

@@ -1,4 +1,5 @@
-//! What a sender's kernel accounts: the times in which it had data, and waited for the window or the send buffer.
+//! What a sender's kernel accounts: the times in which it had data, and waited for the window or
+//! the send buffer.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ impl Classifier {
         if self.end == End::Receiver || interval.now.sender.times.is_none() {
             return None;
         }
-        // Without data to send, this program waits for the server; what another program waits for is not known. The kernel is busy until
-        // the last byte is acknowledged.
+        // Without data to send, this program waits for the server; what another program waits for
+        // is not known. The kernel is busy until the last byte is acknowledged.
         if interval.now.threads.is_some() && interval.busy_share() < params::LIMITING_SHARE {
             return Some(Witness::Silence);
         }
@@ -38,9 +39,10 @@ impl Classifier {
         if buffer > window {
             return Some(Witness::BufferLimited);
         }
-        // A receiver that reads at once keeps its window open. The window of a receiver that does not is less than it was by what is unread, or
-        // opens seldom, so that less than a window passes in a round trip.
-        // The waits of such a reader are in the RTT of the data as a queue is, but only they shrink the window.
+        // A receiver that reads at once keeps its window open. The window of a receiver that does
+        // not is less than it was by what is unread, or opens seldom, so that less than a window
+        // passes in a round trip. The waits of such a reader are in the RTT of the data as a queue
+        // is, but only they shrink the window.
         let (least, rtt) = (interval.min_rtt(), interval.now.path.data_rtt.max(interval.min_rtt()));
         // While the window grows, the mean rate of the interval was bound to a smaller one.
         let windows = (interval.before.window.unwrap_or_default(), interval.now.window.unwrap_or_default());
@@ -59,7 +61,8 @@ impl Classifier {
         let unread = unread || interval.base_rtt() < TIMESTAMP_TICK;
         Some(match unread {
             true => Witness::ClosedWindow,
-            // What is unread varies; whether it has reduced the window was to be seen at the start only.
+            // What is unread varies; whether it has reduced the window was to be seen at the start
+            // only.
             false if self.is_under_way && smallest < largest * params::STEADY_WINDOW_SHARE => {
                 Witness::Unexplained
             }

@@ -16,7 +16,8 @@ impl Course {
         self.but(|reading| reading.packets.lost += packets)
     }
 
-    /// Loses `packets` and continues for `steps` steps at a rate that depends on their number; all of it `teeth` times.
+    /// Loses `packets` and continues for `steps` steps at a rate that depends on their number; all
+    /// of it `teeth` times.
     fn sawtooth(
         mut self,
         teeth: u32,
@@ -49,7 +50,8 @@ fn loss_without_a_queue_is_the_limit_and_loss_behind_a_queue_the_path() {
 #[test]
 fn loss_lasts_until_its_recovery_is_over() {
     let once = || receiving(50).slow_start(100.0).lose(7);
-    // 432 packets at 100 Mbit/s: CUBIC needs cbrt(432 x 0.75) = 6.9 s, and counts as held back for twice of it.
+    // 432 packets at 100 Mbit/s: CUBIC needs cbrt(432 x 0.75) = 6.9 s, and counts as held back for
+    // twice of it.
     let recovering = |tenths: u32| {
         let missing = |tenth: u32| (1.0 - f64::from(tenth) / 69.0).max(0.0);
         let begun = receiving(50).slow_start(100.0).go(1.0, 100.0).lose(7);
@@ -58,26 +60,33 @@ fn loss_lasts_until_its_recovery_is_over() {
     recovering(120).assert_limit(Loss, 0.8);
     let finding = recovering(600).assert_limit(Server, 0.7);
     assert!((9.0..16.0).contains(&(finding.shares.get(Loss) * 60.0)), "{finding:?}");
-    // A window that limits grows; a rate limit of the server, whose burst overflowed a queue, does not.
+    // A window that limits grows; a rate limit of the server, whose burst overflowed a queue, does
+    // not.
     once().go(12.0, 70.0).assert_limit(Server, 0.8);
 }
 
 #[test]
 fn losses_that_lower_the_rate_are_the_limit() {
-    // 1.4 % lost: each of 12 packets in flight is lost about every 6 round trips, and all time is recovery.
+    // 1.4 % lost: each of 12 packets in flight is lost about every 6 round trips, and all time is
+    // recovery.
     let short = sending(1).but(|reading| reading.path.data_rtt = None);
     short.run(5.0, 140.0, losing(17, 1, 0)).assert_limit(Loss, 0.9);
-    // 0.2 %: the first loss ends slow start, and each later one comes before the window has recovered.
+    // 0.2 %: the first loss ends slow start, and each later one comes before the window has
+    // recovered.
     receiving(50).slow_start(20.0).run(20.0, 7.0, losing(20, 8, 1)).assert_limit(Loss, 0.85);
-    // Slow start reached 90 Mbit/s before losses took the rate to a twentieth of it: no stop and go.
+    // Slow start reached 90 Mbit/s before losses took the rate to a twentieth of it: no stop and
+    // go.
     receiving(50).slow_start(100.0).run(20.0, 3.0, losing(30, 9, 1)).assert_limit(Loss, 0.75);
-    // The second loss comes when the first one's effect is over, and is measured by the peak between them.
+    // The second loss comes when the first one's effect is over, and is measured by the peak
+    // between them.
     let even = receiving(50).slow_start(6.0);
     even.sawtooth(12, 30, (18, 0.1), |step| 4.0 + 0.22 * step).assert_limit(Loss, 0.75);
-    // Reno at 28 packets in flight recovers in 0.8 s; its window grows on until the next loss after 4 s.
+    // Reno at 28 packets in flight recovers in 0.8 s; its window grows on until the next loss after
+    // 4 s.
     let reno = receiving(50).go(1.0, 9.0);
     reno.sawtooth(6, 20, (40, 0.1), |step| 4.5 * (1.0 + 0.038 * step)).assert_limit(Loss, 0.8);
-    // The first loss ends slow start just below the path's rate and changes nothing; each later one takes 0.3 of what is left.
+    // The first loss ends slow start just below the path's rate and changes nothing; each later one
+    // takes 0.3 of what is left.
     let mut course = receiving(50).slow_start(100.0).lose(800).go(0.6, 171.0);
     for mbit in [130.0, 97.0, 67.0, 50.0] {
         course = course.lose(800).go(1.0, mbit);
@@ -87,7 +96,8 @@ fn losses_that_lower_the_rate_are_the_limit() {
 
 #[test]
 fn losses_that_leave_the_rate_are_no_limit() {
-    // Packets that another core delivered later, on a path of a tenth of a millisecond: recovery takes milliseconds.
+    // Packets that another core delivered later, on a path of a tenth of a millisecond: recovery
+    // takes milliseconds.
     let cases = [(100, 0.1, 8000.0, 30), (10, 3.0, 10_000.0, 90), (500, 2.0, 940.0, 1)];
     for (rtt_us, seconds, mbit, each) in cases {
         let course = Course::at(End::Receiver, Duration::from_micros(rtt_us));
@@ -96,10 +106,12 @@ fn losses_that_leave_the_rate_are_no_limit() {
         let text = finding.advice.join("; ");
         assert!(!text.contains("loss for") && !text.contains("BBR"), "{text}");
     }
-    // A paced sender, and the same losses, each of which takes 0.3 of the rate, which then grows again.
+    // A paced sender, and the same losses, each of which takes 0.3 of the rate, which then grows
+    // again.
     receiving(50).run(30.0, 20.0, losing(1, 60, 40)).assert_limit(Server, 0.7);
     receiving(50).go(4.0, 20.0).sawtooth(5, 1, (6, 1.0), |step| 14.0 + step).assert_limit(Loss, 0.6);
-    // 100 Mbit/s, 10 ms, 1e-4: a loss a second, whose recovery is shorter than four readings; the queue makes up for it.
+    // 100 Mbit/s, 10 ms, 1e-4: a loss a second, whose recovery is shorter than four readings; the
+    // queue makes up for it.
     let mut lose = losing(1, 9, 0);
     let busy = |reading: &mut Reading| {
         sender(reading).busy += TICK;

@@ -70,7 +70,8 @@ fn low_rate_with_an_open_window_is_a_limit_of_the_server() {
         bursts = bursts.go(0.2, 200.0).go(0.8, 0.0);
     }
     bursts.assert_limit(Server, 0.8);
-    // One among flows that fill a bottleneck loses packets, and pauses while others have their turn.
+    // One among flows that fill a bottleneck loses packets, and pauses while others have their
+    // turn.
     let late = |age_ms| {
         move |reading: &mut Reading| {
             queue(300)(reading);
@@ -83,7 +84,8 @@ fn low_rate_with_an_open_window_is_a_limit_of_the_server() {
     bursts(receiving(20), 400).assert_limit(Server, 0.65);
     bursts(receiving(20), 100).assert_limit(Path, 0.65);
     bursts(receiving(20).lose(9), 100).assert_limit(Path, 0.65);
-    // A small send buffer that is sent in bursts: 12 to 50 Mbit/s in intervals of 100 ms, and no trend.
+    // A small send buffer that is sent in bursts: 12 to 50 Mbit/s in intervals of 100 ms, and no
+    // trend.
     let rates = [13.0, 36.0, 22.0, 19.0, 49.0, 31.0, 15.0, 24.0, 38.0, 20.0, 29.0];
     let mut jitter = receiving(50).slow_start(24.0);
     for round in 0..60_usize {
@@ -102,7 +104,8 @@ fn transfer_of_a_few_round_trips_is_slow_start() {
     // A late first byte is the server, and a timely one slow start.
     receiving(20).go(5.0, 0.0).go(1.0, 100.0).assert_limit(Server, 0.7);
     receiving(200).go(0.6, 0.0).slow_start(500.0).assert_limit(SlowStart, 0.9);
-    // It has ended where the rate doubles no more, whether that grows on or falls below what the path has carried.
+    // It has ended where the rate doubles no more, whether that grows on or falls below what the
+    // path has carried.
     let grown =
         (0..12).fold(receiving(100).slow_start(16.0), |course, n| course.go(0.1, 16.0 * 1.2_f64.powi(n)));
     grown.assert_limit(Unknown, 0.7);
@@ -127,7 +130,8 @@ fn bufferbloat_is_the_path_and_named_and_a_queue_that_drains_between_bursts_is_n
     rates.fold(receiving(50), |course, mbit| course.run(0.1, mbit, &mut bursts)).assert_limit(Server, 0.7);
 }
 
-/// nginx with a limit of 10 MB/s sends 2 MiB and waits for the rest of 200 ms. A flow among others pauses, too.
+/// nginx with a limit of 10 MB/s sends 2 MiB and waits for the rest of 200 ms. A flow among others
+/// pauses, too.
 #[test]
 fn sender_that_pauses_delays_its_data_without_a_queue() {
     let sends = |course: Course, pause_ms| {
@@ -157,7 +161,8 @@ fn sender_that_pauses_delays_its_data_without_a_queue() {
     assert_eq!((queued.witness, rtts), (Witness::StandingQueue, [105, 184]));
 }
 
-/// BBR on a path of 50 Mbit/s and 50 ms: every eighth round trip it sends a quarter more, which waits in the queue.
+/// BBR on a path of 50 Mbit/s and 50 ms: every eighth round trip it sends a quarter more, which
+/// waits in the queue.
 #[test]
 fn sender_that_probes_and_is_held_by_the_bottleneck_is_limited_by_the_path() {
     let probing = |rate_falls: f64| {

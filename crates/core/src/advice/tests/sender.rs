@@ -41,7 +41,8 @@ fn kernel_of_the_sender_names_window_and_buffer_and_its_option_the_pace() {
         let rest = begun.but(|reading| reading.window = Some(Bytes::kib(kib)));
         rest.run(10.0, 15.0, window_limited).assert_limit(limit, 0.7);
     }
-    // It acknowledges late, too, where the window is not closed; some seconds later that is a queue.
+    // It acknowledges late, too, where the window is not closed; some seconds later that is a
+    // queue.
     for (seconds, limit) in [(2.0, Server), (20.0, Path)] {
         let reads = course(Bytes::mib(3)).run(1.0, 100.0, window_limited).run(seconds, 100.0, |reading| {
             queue(10)(reading);
@@ -72,7 +73,8 @@ fn kernel_of_the_sender_names_window_and_buffer_and_its_option_the_pace() {
     }
 }
 
-/// A refusal with a wait (503): the server stops reading, acknowledges late, and the connection closes.
+/// A refusal with a wait (503): the server stops reading, acknowledges late, and the connection
+/// closes.
 #[test]
 fn window_that_is_unknown_or_of_loopback_is_the_servers() {
     let stopped = |window: Option<Bytes>, rtt: Duration| {

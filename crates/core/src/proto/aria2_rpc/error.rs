@@ -43,7 +43,8 @@ pub enum RpcError {
 }
 
 impl RpcError {
-    /// Returns the error code of JSON-RPC 2.0 (section 5.1), or 1, aria2's code for all other errors.
+    /// Returns the error code of JSON-RPC 2.0 (section 5.1), or 1, aria2's code for all other
+    /// errors.
     pub fn code(&self) -> i64 {
         match self {
             Self::NoJson(_) => -32_700,

@@ -25,8 +25,8 @@ impl fmt::Display for Gid {
     }
 }
 
-/// Parses 16 hexadecimal digits in either case. aria2's abbreviations, which depend on the other transfers, are not
-/// accepted.
+/// Parses 16 hexadecimal digits in either case. aria2's abbreviations, which depend on the other
+/// transfers, are not accepted.
 impl FromStr for Gid {
     type Err = ();
 

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Gid, RpcError};
 
-/// The largest number of calls of a batch or `system.multicall`. AriaNg sends a few, aria2p three; a script may send
-/// 1,000 pauses.
+/// The largest number of calls of a batch or `system.multicall`. AriaNg sends a few, aria2p three;
+/// a script may send 1,000 pauses.
 pub const MAX_CALLS: usize = 1_000;
 
 /// The body of a request.
@@ -32,7 +32,8 @@ impl Incoming {
     /// Parses a body.
     ///
     /// # Errors
-    /// [`RpcError`] if the body is not JSON, not a call, or a batch that is empty or longer than [`MAX_CALLS`].
+    /// [`RpcError`] if the body is not JSON, not a call, or a batch that is empty or longer than
+    /// [`MAX_CALLS`].
     pub fn parse(body: &[u8]) -> Result<Self, RpcError> {
         match serde_json::from_slice(body).map_err(|error| RpcError::NoJson(error.to_string()))? {
             Value::Array(calls) if calls.is_empty() => Err(RpcError::NoRequest("the batch is empty")),
@@ -86,8 +87,8 @@ impl Call {
 
 /// Checks the token and returns the parameters after it.
 ///
-/// As in aria2, `system.listMethods`, `system.listNotifications` and `system.multicall` take no token, but the calls of
-/// a multicall do.
+/// As in aria2, `system.listMethods`, `system.listNotifications` and `system.multicall` take no
+/// token, but the calls of a multicall do.
 ///
 /// # Errors
 /// [`RpcError::Unauthorized`].

@@ -1,5 +1,5 @@
-//! aria2's JSON-RPC (aria2's manual, "RPC INTERFACE"), so that its clients work with Longhaul: requests, options and
-//! statuses.
+//! aria2's JSON-RPC (aria2's manual, "RPC INTERFACE"), so that its clients work with Longhaul:
+//! requests, options and statuses.
 //!
 //! ```
 //! use longhaul_core::proto::aria2_rpc::{Incoming, Params, authorize};

@@ -38,7 +38,8 @@ pub struct PlaceOptions {
     pub out: Option<String>,
     /// Whether an existing file is replaced (`allow-overwrite`; aria2's default is false).
     pub overwrites: Option<bool>,
-    /// Whether the file gets another name where one of its name exists (`auto-file-renaming`; aria2's default is true).
+    /// Whether the file gets another name where one of its name exists (`auto-file-renaming`;
+    /// aria2's default is true).
     pub renames: Option<bool>,
 }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::options::JobOptions;
 use super::{Gid, Keys, RpcError};
 
-/// The parameters of a call, without the token. Each method fails with [`RpcError::Parameter`] where the parameter at `position` is
-/// missing or of another type.
+/// The parameters of a call, without the token. Each method fails with [`RpcError::Parameter`]
+/// where the parameter at `position` is missing or of another type.
 #[derive(Debug, Clone, Copy)]
 pub struct Params<'a>(&'a [Value]);
 
@@ -108,8 +108,8 @@ impl<'a> Params<'a> {
         self.get(position, expected, |value| usize::try_from(value.as_u64()?).ok()).map(Some)
     }
 
-    /// Reads an offset, a count, and the keys to report from the first three parameters. A negative offset counts backwards from the
-    /// end.
+    /// Reads an offset, a count, and the keys to report from the first three parameters. A negative
+    /// offset counts backwards from the end.
     pub fn range(&self) -> Result<(i64, usize, Keys), RpcError> {
         let expected = "an integer that is not negative";
         let count = self.place(1)?.ok_or(RpcError::Parameter { position: 1, expected })?;

@@ -76,7 +76,8 @@ pub struct FileStatus {
     pub uris: Vec<String>,
 }
 
-/// The reported piece length: aria2's default (`--piece-length=1M`). Longhaul's ranges have no fixed length.
+/// The reported piece length: aria2's default (`--piece-length=1M`). Longhaul's ranges have no
+/// fixed length.
 const PIECE_LENGTH: u64 = 1 << 20;
 
 impl TransferStatus {
@@ -122,7 +123,8 @@ impl TransferStatus {
         }])
     }
 
-    /// Returns the result of `aria2.getServers`: of a running transfer, each URL as a server of the one file.
+    /// Returns the result of `aria2.getServers`: of a running transfer, each URL as a server of the
+    /// one file.
     pub fn servers(&self) -> Value {
         let speed = self.speed.as_bytes_per_sec().to_string();
         let server = |uri: &String| json!({"uri": uri, "currentUri": uri, "downloadSpeed": speed});

@@ -11,7 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use super::Reply;
 use crate::proto::Malformed;
 
-/// The largest token accepted, in bytes. A TLS handshake with a chain of ten certificates takes 20 KiB.
+/// The largest token accepted, in bytes. A TLS handshake with a chain of ten certificates takes 20
+/// KiB.
 const MAX_TOKEN: usize = 256 * 1024;
 
 /// Encodes a token as the argument of ADAT or ENC.

@@ -25,7 +25,8 @@ pub enum Command<'a> {
     ModeStream,
     /// Selects blocks over several data connections (MODE E).
     ModeExtended,
-    /// Sets the number of data connections of a MODE E RETR. Zero is excluded, because it ends a session of Globus.
+    /// Sets the number of data connections of a MODE E RETR. Zero is excluded, because it ends a
+    /// session of Globus.
     Parallelism(NonZeroU32),
     /// Sends the address at which the client accepts a data connection.
     Port(SocketAddrV4),
@@ -112,7 +113,8 @@ impl Command<'_> {
         self.parts().0
     }
 
-    /// Returns the verb, the arguments that are formatted here, and a last one, which must not be empty.
+    /// Returns the verb, the arguments that are formatted here, and a last one, which must not be
+    /// empty.
     fn parts(&self) -> (&'static str, Option<String>, Option<&[u8]>) {
         let first = |argument: &str| Some(argument.to_owned());
         match *self {

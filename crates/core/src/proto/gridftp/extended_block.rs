@@ -7,7 +7,8 @@ use crate::units::Bytes;
 /// The length of a header: descriptor (8 bits), count (64), offset (64), big-endian.
 pub const BLOCK_HEADER: usize = 17;
 
-/// The largest accepted number of data connections of one transfer. Globus accepts 1000 (measured 2026-11).
+/// The largest accepted number of data connections of one transfer. Globus accepts 1000 (measured
+/// 2026-11).
 pub const MAX_CHANNELS: u64 = 65_536;
 
 /// The block ends a record; ignored, because records have no meaning in MODE E.
@@ -42,8 +43,8 @@ impl BlockHeader {
         Self { flags: END_OF_DATA, count: 0, offset: 0 }
     }
 
-    /// Creates the header that ends the data of one connection and announces the number of connections used for the
-    /// file.
+    /// Creates the header that ends the data of one connection and announces the number of
+    /// connections used for the file.
     pub fn end_of_file(channels: u64) -> Self {
         Self { flags: END_OF_FILE | END_OF_DATA, count: 0, offset: channels }
     }
@@ -51,7 +52,8 @@ impl BlockHeader {
     /// Decodes a header.
     ///
     /// # Errors
-    /// [`Malformed`] for a header that is not of MODE E, and for a block that the sender could not read.
+    /// [`Malformed`] for a header that is not of MODE E, and for a block that the sender could not
+    /// read.
     pub fn decode(bytes: &[u8; BLOCK_HEADER]) -> Result<Self, Malformed> {
         let [flags, numbers @ ..] = *bytes;
         let number =

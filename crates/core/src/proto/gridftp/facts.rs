@@ -32,14 +32,15 @@ pub struct Facts {
     pub size: Option<Bytes>,
     /// The time of the last modification.
     pub modify: Option<SystemTime>,
-    /// Whether the entry is a symbolic link; `kind` and `size` are then those of the target with Globus, but not with
-    /// other servers.
+    /// Whether the entry is a symbolic link; `kind` and `size` are then those of the target with
+    /// Globus, but not with other servers.
     pub link: bool,
     /// A hash of the fact "unique", equal only for one file or directory. Detects loops of links.
     pub unique: Option<u64>,
 }
 
-/// Returns the name of a directory entry if it is that of an entry: without line breaks, and as [`check_name`] requires.
+/// Returns the name of a directory entry if it is that of an entry: without line breaks, and as
+/// [`check_name`] requires.
 pub(super) fn entry_name(name: &[u8]) -> Result<Vec<u8>, Malformed> {
     if check_name(name).is_ok() && !name.iter().any(|b| matches!(b, b'\r' | b'\n')) {
         return Ok(name.to_vec());
@@ -77,7 +78,8 @@ pub fn parse_mdtm(reply: &Reply) -> Option<SystemTime> {
     (reply.code == 213).then(|| parse_date(reply.last_line().trim())).flatten()
 }
 
-/// Splits a line of MLST or MLSD into its facts and the bytes of the name. A fact with an invalid value is left out.
+/// Splits a line of MLST or MLSD into its facts and the bytes of the name. A fact with an invalid
+/// value is left out.
 pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), Malformed> {
     let malformed = || without_facts(line);
     // Facts contain no space (RFC 3659, section 7.2), so the first space ends them.
@@ -137,7 +139,8 @@ fn kind(value: &[u8]) -> FileKind {
         b"file" => FileKind::File,
         b"dir" => FileKind::Directory,
         b"cdir" | b"pdir" => FileKind::ListedOrParent,
-        // Both forms are in use: slink:TARGET is from draft-ietf-ftpext-mlst-11, symlink is that of proftpd.
+        // Both forms are in use: slink:TARGET is from draft-ietf-ftpext-mlst-11, symlink is that of
+        // proftpd.
         link if link.starts_with(b"os.unix=slink") || link.starts_with(b"os.unix=symlink") => FileKind::Link,
         _ => FileKind::Other,
     }

@@ -31,7 +31,8 @@ impl Features {
         self.listed.contains_key(&keyword.to_ascii_uppercase())
     }
 
-    /// Returns whether several data connections can carry one file (MODE E with OPTS RETR Parallelism).
+    /// Returns whether several data connections can carry one file (MODE E with OPTS RETR
+    /// Parallelism).
     pub fn extended_mode(&self) -> bool {
         self.lists("PARALLEL")
     }
@@ -58,8 +59,8 @@ impl Features {
 
     /// Returns whether CKSM supports an algorithm.
     ///
-    /// Globus lists `CKSM MD5:10;SHA256:11;`, with an order of preference. A list without algorithms implies MD5, the
-    /// only algorithm of GFD.47.
+    /// Globus lists `CKSM MD5:10;SHA256:11;`, with an order of preference. A list without
+    /// algorithms implies MD5, the only algorithm of GFD.47.
     pub fn checksum(&self, algorithm: Algorithm) -> bool {
         let Some(name) = checksum_algorithm_name(algorithm) else { return false };
         let mut named = self.words("CKSM").filter(|word| !word.is_empty()).peekable();
@@ -71,7 +72,8 @@ impl Features {
         }
     }
 
-    /// Returns the best supported algorithm of CKSM: a collision-resistant one, preferably with CPU instructions.
+    /// Returns the best supported algorithm of CKSM: a collision-resistant one, preferably with CPU
+    /// instructions.
     pub fn best_checksum(&self) -> Option<Algorithm> {
         let preferred = [Algorithm::Sha256, Algorithm::Sha512, Algorithm::Sha1, Algorithm::Md5];
         preferred.into_iter().find(|algorithm| self.checksum(*algorithm))

@@ -1,5 +1,5 @@
-//! Lines of LIST. RFC 959 does not specify their form; servers use that of `ls -l`, of DOS, of NetWare, or EPLF
-//! (cr.yp.to/ftp/list/eplf.html).
+//! Lines of LIST. RFC 959 does not specify their form; servers use that of `ls -l`, of DOS, of
+//! NetWare, or EPLF (cr.yp.to/ftp/list/eplf.html).
 //!
 //! ```text
 //!   drwxr-xr-x   2 owner group    4096 Jan  1 12:00 name        -rw-r--r-- 1 owner 4096 2026-01-31 12:00 name
@@ -43,7 +43,8 @@ fn is_sum(line: &[u8]) -> bool {
     is_text(title) && sum.is_some_and(|(sum, _)| number_of(sum).is_some())
 }
 
-/// Parses a line of `ls -l`: the mode, some of links, owner and group, the size, the date, and after one blank the name.
+/// Parses a line of `ls -l`: the mode, some of links, owner and group, the size, the date, and
+/// after one blank the name.
 fn unix(line: &[u8]) -> Option<Columns<'_>> {
     let (mode, rest) = word(line)?;
     let kind = match mode.first()? {
@@ -60,7 +61,8 @@ fn unix(line: &[u8]) -> Option<Columns<'_>> {
     from_size(kind, rest)
 }
 
-/// Parses a line of NetWare: `d` or `-`, the rights in brackets, the owner, the size, the date, and the aligned name.
+/// Parses a line of NetWare: `d` or `-`, the rights in brackets, the owner, the size, the date, and
+/// the aligned name.
 fn netware(line: &[u8]) -> Option<Columns<'_>> {
     let kind = match line.first()? {
         b'-' => FileKind::File,
@@ -123,7 +125,8 @@ fn eplf(line: &[u8]) -> Option<Columns<'_>> {
     Some(Columns { kind, size, name: &line[tab + 1..] })
 }
 
-/// Returns the name after a date and a blank: `Jan 31 12:00`, `Jan 31 2026`, `31 Jan 2026` or `2026-01-31 12:00`.
+/// Returns the name after a date and a blank: `Jan 31 12:00`, `Jan 31 2026`, `31 Jan 2026` or
+/// `2026-01-31 12:00`.
 fn after_date(text: &[u8]) -> Option<&[u8]> {
     let (first, rest) = word(text)?;
     let (second, rest) = word(rest)?;

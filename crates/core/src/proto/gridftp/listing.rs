@@ -40,7 +40,8 @@ pub struct ListingEntries<R> {
 }
 
 impl<R: BufRead> ListingEntries<R> {
-    /// Creates a parser of `reader`, which ends at the end of the listing; its lines are of this form.
+    /// Creates a parser of `reader`, which ends at the end of the listing; its lines are of this
+    /// form.
     pub fn new(reader: R, form: ListingForm) -> Self {
         Self { reader, form, has_ended: false }
     }

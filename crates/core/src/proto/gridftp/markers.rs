@@ -4,12 +4,12 @@ use super::Reply;
 use crate::proto::number;
 use crate::ranges::{ByteRange, RangeSet};
 
-/// The largest number of ranges of one marker; Globus merges adjacent ranges, so there are about as many as
-/// connections.
+/// The largest number of ranges of one marker; Globus merges adjacent ranges, so there are about as
+/// many as connections.
 const MAX_MARKED: usize = 4096;
 
-/// Parses the reply 111: the ranges stored since the previous marker. Globus writes exclusive ends (measured 2026-11:
-/// 600 bytes at 0 are `0-600`).
+/// Parses the reply 111: the ranges stored since the previous marker. Globus writes exclusive ends
+/// (measured 2026-11: 600 bytes at 0 are `0-600`).
 ///
 /// `None` for any other reply, and for one with any malformed range.
 pub fn parse_range_marker(reply: &Reply) -> Option<RangeSet> {

@@ -1,7 +1,8 @@
 //! FTP (RFC 959, 2228, 2428, 3659) and GridFTP (GFD.20, GFD.47): commands, replies, data blocks.
 //!
-//! A client sends a [`Command`] and receives a [`Reply`] through a [`ReplyReader`]. In MODE E the data connections
-//! carry blocks, each with a [`BlockHeader`]; a [`TransferLedger`] detects the completion of a transfer.
+//! A client sends a [`Command`] and receives a [`Reply`] through a [`ReplyReader`]. In MODE E the
+//! data connections carry blocks, each with a [`BlockHeader`]; a [`TransferLedger`] detects the
+//! completion of a transfer.
 
 mod adat;
 mod checksum;

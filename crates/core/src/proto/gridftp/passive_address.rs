@@ -1,14 +1,16 @@
-//! The replies to PASV and EPSV: the address at which the server accepts data connections (RFC 959, RFC 2428).
+//! The replies to PASV and EPSV: the address at which the server accepts data connections (RFC 959,
+//! RFC 2428).
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::Reply;
 use crate::proto::{Malformed, number};
 
-/// Parses the reply 227 to PASV. Only its port is used; the address is `server`, the peer of the control connection.
+/// Parses the reply 227 to PASV. Only its port is used; the address is `server`, the peer of the
+/// control connection.
 ///
-/// Servers behind a NAT name their private address, others 0.0.0.0. Another host is never connected to, because a server
-/// could direct the client to attack it.
+/// Servers behind a NAT name their private address, others 0.0.0.0. Another host is never connected
+/// to, because a server could direct the client to attack it.
 ///
 /// # Errors
 /// [`Malformed`] for any other reply and for port 0.
@@ -33,8 +35,8 @@ fn no_address(reply: &Reply) -> Malformed {
     Malformed::new(format!("the server named no address for data connections: {reply}"))
 }
 
-/// Finds `h,h,h,h,p,p` in the text of a reply, with or without parentheses and blanks (RFC 1123, section 4.1.2.6: search
-/// for digits); returns the port.
+/// Finds `h,h,h,h,p,p` in the text of a reply, with or without parentheses and blanks (RFC 1123,
+/// section 4.1.2.6: search for digits); returns the port.
 fn find_comma_port(line: &str) -> Option<u16> {
     let line = line.split(',').map(str::trim).collect::<Vec<_>>().join(",");
     let mut words = line.split(|c: char| !c.is_ascii_digit() && c != ',');
@@ -82,7 +84,8 @@ mod tests {
             "a, 2 (b), 127,0,0,1,24,131,",
             "Entering Passive Mode (127, 0, 0, 1, 24, 131)",
             "Port 5: 127 ,0, 0 ,1,24,131 .",
-            // A server behind a NAT, one that does not know its address, and one that names another host.
+            // A server behind a NAT, one that does not know its address, and one that names another
+            // host.
             "(10,0,0,5,24,131)",
             "(0,0,0,0,24,131)",
             "(192,0,2,1,24,131)",

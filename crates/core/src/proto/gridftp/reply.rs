@@ -4,10 +4,12 @@ use std::fmt;
 
 use crate::proto::Malformed;
 
-/// The longest accepted line of a reply. A TLS record of 16 KiB in base64, as sent with GSI, has 22 KiB.
+/// The longest accepted line of a reply. A TLS record of 16 KiB in base64, as sent with GSI, has 22
+/// KiB.
 pub const MAX_LINE: usize = 64 << 10;
 
-/// The largest accepted reply in bytes; the longest real replies are feature lists and error traces, below 8 KiB.
+/// The largest accepted reply in bytes; the longest real replies are feature lists and error
+/// traces, below 8 KiB.
 pub const MAX_REPLY: usize = 256 << 10;
 
 /// The largest accepted number of lines of a reply.
@@ -18,7 +20,8 @@ const MAX_LINES: usize = 4096;
 pub struct Reply {
     /// The code, from 100 to 699.
     pub code: u16,
-    /// The text of the lines without codes, at least one line. Bytes that are not UTF-8 are replaced.
+    /// The text of the lines without codes, at least one line. Bytes that are not UTF-8 are
+    /// replaced.
     pub lines: Vec<String>,
 }
 
@@ -95,7 +98,8 @@ impl ReplyReader {
 
     /// Returns whether there are received bytes that belong to no returned reply.
     ///
-    /// There must be none when TLS begins on the connection: they were sent in clear and could be an attacker's.
+    /// There must be none when TLS begins on the connection: they were sent in clear and could be
+    /// an attacker's.
     pub fn has_pending(&self) -> bool {
         !self.input.is_empty() || self.code.is_some()
     }
@@ -163,8 +167,8 @@ fn line_too_long() -> Malformed {
     Malformed::new(format!("the server sent a reply line of more than {} KiB", MAX_LINE >> 10))
 }
 
-/// Splits `ddd text`, `ddd-text` and `ddd`; the boolean is false for `ddd-text`, the only form that does not end a
-/// reply.
+/// Splits `ddd text`, `ddd-text` and `ddd`; the boolean is false for `ddd-text`, the only form that
+/// does not end a reply.
 fn coded_line(line: &[u8]) -> Option<(u16, bool, &[u8])> {
     let (digits, rest) = line.split_at_checked(3)?;
     if !matches!(digits, [b'1'..=b'6', b'0'..=b'9', b'0'..=b'9']) {

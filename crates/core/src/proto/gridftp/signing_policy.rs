@@ -1,5 +1,5 @@
-//! Signing policies of certificate authorities: the subjects that a CA may certify (the EACL files of the Globus
-//! Toolkit).
+//! Signing policies of certificate authorities: the subjects that a CA may certify (the EACL files
+//! of the Globus Toolkit).
 //!
 //! ```text
 //! access_id_CA  X509    '/C=CH/O=Grid/CN=Grid CA'
@@ -38,8 +38,8 @@ pub enum PolicyDecision {
 }
 
 impl SigningPolicy {
-    /// Parses a policy. Only positive rights to sign are supported; any other line is an error, so that no restriction
-    /// is lost.
+    /// Parses a policy. Only positive rights to sign are supported; any other line is an error, so
+    /// that no restriction is lost.
     ///
     /// # Errors
     /// [`Malformed`] with the line.
@@ -83,7 +83,8 @@ impl SigningPolicy {
         Ok(policy)
     }
 
-    /// Returns whether the policy permits `authority` to certify `subject`; both are one-line names.
+    /// Returns whether the policy permits `authority` to certify `subject`; both are one-line
+    /// names.
     pub fn decide(&self, authority: &str, subject: &str) -> PolicyDecision {
         let (authority, subject) = (normal_name(authority), normal_name(subject));
         let mut entries = self.entries.iter().filter(|entry| entry.authority == authority).peekable();
@@ -134,12 +135,13 @@ fn normal_name(name: &str) -> String {
     SYNONYMS.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to))
 }
 
-/// Matches a pattern in which `*` is any text and `?` any character. Iterative, because recursion could take
-/// exponential time: O(pattern x text).
+/// Matches a pattern in which `*` is any text and `?` any character. Iterative, because recursion
+/// could take exponential time: O(pattern x text).
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // The position after the last star, and the text position at which the rest of the pattern was last tried.
+    // The position after the last star, and the text position at which the rest of the pattern was
+    // last tried.
     let mut retry = None;
     while t < text.len() {
         match pattern.get(p) {

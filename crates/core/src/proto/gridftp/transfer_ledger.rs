@@ -8,9 +8,9 @@ use super::BlockHeader;
 use crate::ranges::{ByteRange, RangeSet};
 use crate::units::Bytes;
 
-/// The largest number of separate ranges announced or received in one transfer. Connections send their blocks roughly
-/// in order, so there are about as many ranges as connections, of which servers open some thousand
-/// ([`MAX_CHANNELS`](super::MAX_CHANNELS)).
+/// The largest number of separate ranges announced or received in one transfer. Connections send
+/// their blocks roughly in order, so there are about as many ranges as connections, of which
+/// servers open some thousand ([`MAX_CHANNELS`](super::MAX_CHANNELS)).
 const MAX_FRAGMENTS: usize = 65_536;
 
 /// The reason why a transfer is not complete.
@@ -25,8 +25,8 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    /// Creates the error of blocks that announced different numbers of connections, or of more connections that ended than
-    /// were announced.
+    /// Creates the error of blocks that announced different numbers of connections, or of more
+    /// connections that ended than were announced.
     pub fn channels(announced: u64, other: u64) -> Self {
         Self::Incomplete(format!("the server announced {announced} data connections, but also {other}"))
     }
@@ -34,7 +34,8 @@ impl LedgerError {
 
 /// Records the announced and received blocks of one transfer, and the connections that have ended.
 ///
-/// The transfer is complete once all announced connections have ended and every byte of the range has been received.
+/// The transfer is complete once all announced connections have ended and every byte of the range
+/// has been received.
 #[derive(Debug, Clone)]
 pub struct TransferLedger {
     requested: ByteRange,
@@ -69,7 +70,8 @@ impl TransferLedger {
                 return Err(LedgerError::channels(announced, channels));
             }
         }
-        // A block with an end of data may have payload, which must also arrive before the transfer is complete.
+        // A block with an end of data may have payload, which must also arrive before the transfer
+        // is complete.
         if header.ends_data() {
             self.ended.insert(channel);
         }
@@ -125,7 +127,8 @@ impl TransferLedger {
     /// Checks that a transfer whose connections have all ended is complete.
     ///
     /// # Errors
-    /// [`LedgerError::Incomplete`] if bytes were not received, for instance because the file has become shorter.
+    /// [`LedgerError::Incomplete`] if bytes were not received, for instance because the file has
+    /// become shorter.
     pub fn finish(&self) -> Result<(), LedgerError> {
         let missing: RangeSet = self.received.gaps(self.requested).into_iter().collect();
         if missing.total() == Bytes::ZERO {

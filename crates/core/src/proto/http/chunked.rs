@@ -3,7 +3,8 @@
 use crate::proto::Malformed;
 use crate::units::Bytes;
 
-/// The largest size of one chunk's extensions, and of all trailer fields, in bytes; both are ignored.
+/// The largest size of one chunk's extensions, and of all trailer fields, in bytes; both are
+/// ignored.
 const MAX_IGNORED: usize = 16 << 10;
 
 /// The largest number of digits of a chunk's size: those of 64 bits.
@@ -27,9 +28,9 @@ enum State {
 
 /// Decodes the framing of a body without processing its payload.
 ///
-/// While [`payload_left`](Self::payload_left) is not zero, the next bytes of the stream are payload: the caller reads
-/// them and reports their number to [`took_payload`](Self::took_payload). All other bytes are passed to
-/// [`framing`](Self::framing).
+/// While [`payload_left`](Self::payload_left) is not zero, the next bytes of the stream are
+/// payload: the caller reads them and reports their number to [`took_payload`](Self::took_payload).
+/// All other bytes are passed to [`framing`](Self::framing).
 #[derive(Debug, Clone)]
 pub struct ChunkedDecoder {
     state: State,
@@ -45,7 +46,8 @@ impl Default for ChunkedDecoder {
 }
 
 impl ChunkedDecoder {
-    /// Returns the number of payload bytes that come next; zero if framing comes next or the body has ended.
+    /// Returns the number of payload bytes that come next; zero if framing comes next or the body
+    /// has ended.
     pub fn payload_left(&self) -> Bytes {
         Bytes::new(if self.state == State::Payload { self.left } else { 0 })
     }
@@ -55,7 +57,8 @@ impl ChunkedDecoder {
         self.state == State::Done
     }
 
-    /// Returns whether a line ended in LF alone. The end of the body is not in doubt, but what follows it is.
+    /// Returns whether a line ended in LF alone. The end of the body is not in doubt, but what
+    /// follows it is.
     pub fn is_malformed(&self) -> bool {
         self.is_malformed
     }
@@ -68,8 +71,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Decodes the framing at the front of `input` up to the next payload, the end of the body or the end of `input`;
-    /// returns its length in bytes.
+    /// Decodes the framing at the front of `input` up to the next payload, the end of the body or
+    /// the end of `input`; returns its length in bytes.
     ///
     /// # Errors
     /// [`Malformed`] if the stream is not in chunked coding.
@@ -147,7 +150,8 @@ impl ChunkedDecoder {
 mod tests {
     use super::*;
 
-    /// Decodes `pieces` in order; returns the payload, and the bytes after the body if it is complete.
+    /// Decodes `pieces` in order; returns the payload, and the bytes after the body if it is
+    /// complete.
     fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, Option<Vec<u8>>), Malformed> {
         let (mut decoder, mut payload, mut after) = (ChunkedDecoder::default(), Vec::new(), Vec::new());
         for piece in pieces {

@@ -24,7 +24,8 @@ pub enum Condition {
 }
 
 impl Validators {
-    /// Creates validators; `modified` is truncated to whole seconds, the resolution of an HTTP date.
+    /// Creates validators; `modified` is truncated to whole seconds, the resolution of an HTTP
+    /// date.
     pub fn new(etag: ETag, modified: SystemTime) -> Self {
         let seconds = modified.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Self { etag, modified: UNIX_EPOCH + Duration::from_secs(seconds) }
@@ -65,10 +66,11 @@ impl Validators {
         Condition::Proceed
     }
 
-    /// Returns whether `Range` applies: `If-Range` is absent or matches this content (section 13.1.5).
+    /// Returns whether `Range` applies: `If-Range` is absent or matches this content (section
+    /// 13.1.5).
     ///
-    /// A date is a strong validator only once a second has passed since the modification: until then, the content could
-    /// change again with the same date (section 8.8.2.2).
+    /// A date is a strong validator only once a second has passed since the modification: until
+    /// then, the content could change again with the same date (section 8.8.2.2).
     pub fn range_applies(&self, request: &RequestHead, now: SystemTime) -> bool {
         let Some(text) = request.header("if-range") else { return true };
         if let Some(tag) = ETag::parse(text) {

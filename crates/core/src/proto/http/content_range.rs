@@ -31,7 +31,8 @@ pub enum ContentRange {
 pub enum Syntax {
     /// As the RFC has it.
     Strict,
-    /// As servers send it and curl reads it: without the unit, with `bytes:` or `bytes=`, and with blanks around the numbers.
+    /// As servers send it and curl reads it: without the unit, with `bytes:` or `bytes=`, and with
+    /// blanks around the numbers.
     Lenient,
 }
 

@@ -7,8 +7,8 @@ use crate::checksum::{Algorithm, Checksum};
 
 /// Parses a Repr-Digest value: a dictionary of byte sequences (RFC 9651), as in `sha-256=:BASE64:`.
 ///
-/// Unknown algorithms and digests of a wrong length are skipped. The last value of a repeated key counts (RFC 9651,
-/// section 3.2).
+/// Unknown algorithms and digests of a wrong length are skipped. The last value of a repeated key
+/// counts (RFC 9651, section 3.2).
 pub fn parse_repr_digest(value: &str) -> Vec<Checksum> {
     let digest = |member: &str| {
         let (key, value) = member.trim().split_once('=')?;
@@ -73,7 +73,8 @@ mod tests {
         ] {
             assert_eq!(texts(&parse_repr_digest(&value)), expected, "{value}");
         }
-        // Base64 of the hexadecimal digits, as in the examples of RFC 6249: 64 bytes, which is not a SHA-256 digest.
+        // Base64 of the hexadecimal digits, as in the examples of RFC 6249: 64 bytes, which is not
+        // a SHA-256 digest.
         let value = "SHA-256=MWVkMWQxYTRiMzk5MDQ0MzI3NGU5NDEyZTk5OWY1ZGFmNzgyZTJlODYzYjRjYzFhOTlmNTQwYzI2M2QwM2U2MQ==";
         assert_eq!(parse_digest(value), []);
         // A SHA-256 digest is in the tests of response heads.

@@ -27,7 +27,8 @@ impl ETag {
         self.weak
     }
 
-    /// Returns whether the tags are equal and both strong (strong comparison, RFC 9110, section 8.8.3.2).
+    /// Returns whether the tags are equal and both strong (strong comparison, RFC 9110, section
+    /// 8.8.3.2).
     pub fn matches_strongly(&self, other: &Self) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }

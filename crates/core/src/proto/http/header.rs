@@ -15,7 +15,8 @@ pub enum HeaderError {
     /// The name is not a token (RFC 9110, section 5.6.2).
     #[error("the header name '{}' is not a token: use letters, digits and hyphens", .0.escape_debug())]
     Name(String),
-    /// The value contains a line break or another control character. The message omits the value, which may be secret.
+    /// The value contains a line break or another control character. The message omits the value,
+    /// which may be secret.
     #[error("the value of the header '{0}' holds a control character: remove it")]
     Value(String),
 }
@@ -33,7 +34,8 @@ impl HeaderField {
     /// Creates a field; surrounding white space of the value is removed.
     ///
     /// # Errors
-    /// [`HeaderError`] if the name is not a token (RFC 9110, section 5.6.2) or the value contains a control character.
+    /// [`HeaderError`] if the name is not a token (RFC 9110, section 5.6.2) or the value contains a
+    /// control character.
     pub fn new(name: &str, value: &str) -> Result<Self, HeaderError> {
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err(HeaderError::Name(name.to_owned()));
@@ -45,7 +47,8 @@ impl HeaderField {
         Ok(Self { name: name.to_owned(), value: value.to_owned() })
     }
 
-    /// Creates a field with a date (RFC 9110, section 5.6.7); `None` for a time that the format cannot express.
+    /// Creates a field with a date (RFC 9110, section 5.6.7); `None` for a time that the format
+    /// cannot express.
     pub fn of_date(name: &str, date: SystemTime) -> Option<Self> {
         /// The start of the year 10000, which the format cannot express.
         const END: Duration = Duration::from_secs(253_402_300_800);

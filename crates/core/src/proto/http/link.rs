@@ -31,8 +31,8 @@ impl Link {
         members(value, b',').into_iter().filter_map(Self::parse).collect()
     }
 
-    /// Parses `<target>; name=value; name="quoted value"`. The first value of a repeated parameter counts (RFC 8288,
-    /// section 3.3).
+    /// Parses `<target>; name=value; name="quoted value"`. The first value of a repeated parameter
+    /// counts (RFC 8288, section 3.3).
     fn parse(text: &str) -> Option<Self> {
         let (target, rest) = text.trim().strip_prefix('<')?.split_once('>')?;
         let target = target.trim();

@@ -1,6 +1,7 @@
 //! HTTP/1.1 (RFC 9110, RFC 9112): heads, ranges, validators, bodies.
 //!
-//! A client writes a `request` and parses a `response`; a server parses a `request_head` and writes a `reply_head`.
+//! A client writes a `request` and parses a `response`; a server parses a `request_head` and writes
+//! a `reply_head`.
 
 mod challenge;
 mod chunked;

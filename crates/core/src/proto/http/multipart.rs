@@ -13,8 +13,9 @@ pub struct MultipartByteranges {
 }
 
 impl MultipartByteranges {
-    /// Creates the framing for ranges of a file of `size` bytes and media type `part_type`. `boundary` must be hard to
-    /// guess, because a file that contains it would appear to end early, and consist of letters and digits.
+    /// Creates the framing for ranges of a file of `size` bytes and media type `part_type`.
+    /// `boundary` must be hard to guess, because a file that contains it would appear to end early,
+    /// and consist of letters and digits.
     pub fn new(boundary: &str, part_type: &str, size: Bytes) -> Self {
         Self { boundary: boundary.to_owned(), part_type: part_type.to_owned(), size }
     }

@@ -11,8 +11,8 @@ pub const UNASKED: &str = "a 206 with a part, though the whole file was asked fo
 /// The content of a successful response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeAnswer {
-    /// The whole file (a 206 of all bytes or of none in particular, or another success): no range was requested, the server does not
-    /// support ranges, or the file has changed.
+    /// The whole file (a 206 of all bytes or of none in particular, or another success): no range
+    /// was requested, the server does not support ranges, or the file has changed.
     Whole {
         /// The length of the file, if stated.
         total: Option<Bytes>,
@@ -30,8 +30,8 @@ impl RangeAnswer {
     /// Interprets `head`, of a success, as the answer to `requested`.
     ///
     /// # Errors
-    /// [`Malformed`] if a 206 is neither the requested range nor its front, or if a 200 has the Content-Range of a
-    /// part.
+    /// [`Malformed`] if a 206 is neither the requested range nor its front, or if a 200 has the
+    /// Content-Range of a part.
     pub fn of(head: &ResponseHead, requested: Option<&RangeRequest>) -> Result<Self, Malformed> {
         let length = match head.framing() {
             Ok(Framing::Length(length)) => Some(length),
@@ -54,7 +54,8 @@ impl RangeAnswer {
             // Although one range was requested (RFC 9110, section 15.3.7.2).
             return fail("a 206 in parts (multipart/byteranges), though one range was asked for");
         }
-        // As curl and browsers take it. Without a length it may be a part that a cache repeats, without content it is no file.
+        // As curl and browsers take it. Without a length it may be a part that a cache repeats,
+        // without content it is no file.
         let has_content = length.is_some_and(|length| length > Bytes::ZERO);
         if requested.is_none() && has_content && head.all("content-range").next().is_none() {
             return Ok(Self::Whole { total: length });

@@ -20,7 +20,8 @@ pub enum RangeHeader {
 impl RangeHeader {
     /// Parses a `Range` header for a file of `size` bytes.
     ///
-    /// Ranges keep the requested order; if any overlap, all are sorted and merged, so that no byte is sent twice.
+    /// Ranges keep the requested order; if any overlap, all are sorted and merged, so that no byte
+    /// is sent twice.
     pub fn parse(header: &str, size: Bytes) -> Self {
         let Some((unit, set)) = header.split_once('=') else { return Self::Whole };
         if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -32,7 +33,8 @@ impl RangeHeader {
             requested += 1;
             match Spec::parse(spec) {
                 None => return Self::Whole,
-                // An empty file has no byte for Content-Range, but its last n bytes are the whole file.
+                // An empty file has no byte for Content-Range, but its last n bytes are the whole
+                // file.
                 Some(Spec::Last(n)) if size == Bytes::ZERO && n > 0 => return Self::Whole,
                 Some(spec) => parts.extend(spec.within(size.get())),
             }
@@ -77,7 +79,8 @@ impl Spec {
     }
 }
 
-/// Parses digits; a number that exceeds a `u64` is treated as its maximum, past the end of every file.
+/// Parses digits; a number that exceeds a `u64` is treated as its maximum, past the end of every
+/// file.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))

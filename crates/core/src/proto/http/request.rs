@@ -100,7 +100,8 @@ pub struct UploadPart {
     pub length: Bytes,
     /// The size of the whole upload.
     pub whole: Bytes,
-    /// Whether the server is to hash the upload on receipt. The upload is then completed with a BLAKE3 digest.
+    /// Whether the server is to hash the upload on receipt. The upload is then completed with a
+    /// BLAKE3 digest.
     pub hash: bool,
     /// Whether the body is sent only after the server's 100 (Continue), one RTT later.
     pub expects: bool,
@@ -198,7 +199,8 @@ impl Ask<'_> {
         expects && self.has_body()
     }
 
-    /// Returns the request with a body that is sent at once, for a server that refuses the expectation (417).
+    /// Returns the request with a body that is sent at once, for a server that refuses the
+    /// expectation (417).
     #[must_use]
     pub fn without_expectation(self) -> Self {
         match self {
@@ -270,7 +272,8 @@ impl Ask<'_> {
                 head.part(*whole, *whole, true, *hash);
                 if let Some(digest) = digest {
                     head.field(REPR_DIGEST, digest);
-                    // If the digest is wrong, the answer is a metalink with the digests of the pieces.
+                    // If the digest is wrong, the answer is a metalink with the digests of the
+                    // pieces.
                     head.field("Accept", &metalink::MEDIA_TYPE);
                 }
                 head.body(Bytes::ZERO, false);

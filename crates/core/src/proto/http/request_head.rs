@@ -11,7 +11,8 @@ pub const MAX_TARGET: Bytes = Bytes::kib(8);
 /// The largest accepted number of header lines; more are answered with 431.
 pub const MAX_HEADERS: usize = 100;
 
-/// The reason why a request is refused; [`RequestError::status`] returns the status code of the answer.
+/// The reason why a request is refused; [`RequestError::status`] returns the status code of the
+/// answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RequestError {
     /// The bytes are not an HTTP request.
@@ -65,10 +66,11 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// Parses a head at the start of `input`; returns the head and its length, or `None` if more bytes are needed.
+    /// Parses a head at the start of `input`; returns the head and its length, or `None` if more
+    /// bytes are needed.
     ///
-    /// Bytes outside UTF-8 in a value become U+FFFD. Only heads with an unambiguous framing of the body and a valid
-    /// `Host` are accepted.
+    /// Bytes outside UTF-8 in a value become U+FFFD. Only heads with an unambiguous framing of the
+    /// body and a valid `Host` are accepted.
     pub fn parse(input: &[u8]) -> Result<Option<(Self, usize)>, RequestError> {
         let mut lines = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut lines);
@@ -115,7 +117,8 @@ impl RequestHead {
         line.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the values of all fields `name` as one list, joined by commas (RFC 9110, section 5.3).
+    /// Returns the values of all fields `name` as one list, joined by commas (RFC 9110, section
+    /// 5.3).
     pub fn list(&self, name: &str) -> Option<String> {
         let values: Vec<&str> = self.all(name).collect();
         (!values.is_empty()).then(|| values.join(", "))
@@ -153,7 +156,8 @@ impl RequestHead {
         self.headers.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
 
-    /// Refuses heads whose host or framing is ambiguous (RFC 9112), because they permit request smuggling.
+    /// Refuses heads whose host or framing is ambiguous (RFC 9112), because they permit request
+    /// smuggling.
     fn check(&self) -> Result<(), RequestError> {
         let hosts = self.all("host").count();
         if hosts > 1 || (hosts == 0 && self.http_1_1) {
@@ -187,7 +191,8 @@ fn still_partial(
     if input.len() >= MAX_HEAD.as_usize() { Err(RequestError::HeadTooLarge) } else { Ok(None) }
 }
 
-/// Rewrites the version of a head of a later HTTP/1.x to HTTP/1.1, as which it is processed (RFC 9110, section 2.5).
+/// Rewrites the version of a head of a later HTTP/1.x to HTTP/1.1, as which it is processed (RFC
+/// 9110, section 2.5).
 fn as_http_1_1(input: &[u8]) -> Option<Vec<u8>> {
     // Empty lines may precede it (RFC 9112, section 2.2).
     let start = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'))?;

@@ -28,8 +28,8 @@ pub struct TargetPath {
 impl TargetPath {
     /// Parses origin-form and absolute-form targets (RFC 9112, section 3.2).
     ///
-    /// Each name is percent-decoded once; empty names and `.` are removed; `..` is refused, so that no accepted path
-    /// leaves the root, independent of the kernel's checks.
+    /// Each name is percent-decoded once; empty names and `.` are removed; `..` is refused, so that
+    /// no accepted path leaves the root, independent of the kernel's checks.
     pub fn parse(target: &str) -> Result<Self, TargetError> {
         let path = match target.split_once("://") {
             Some((scheme, rest))
@@ -61,7 +61,8 @@ impl TargetPath {
         Ok(Self { names, trailing_slash, query })
     }
 
-    /// Returns the names from the root to the file; none is empty, `.` or `..`, none contains `/` or NUL.
+    /// Returns the names from the root to the file; none is empty, `.` or `..`, none contains `/`
+    /// or NUL.
     pub fn names(&self) -> &[Vec<u8>] {
         &self.names
     }

@@ -38,13 +38,14 @@ pub struct ResponseHead {
     reason: String,
     minor_version: u8,
     fields: Vec<(String, Vec<u8>)>,
-    /// Whether the head was malformed, in lines that do not matter: nothing may follow its body on the connection.
+    /// Whether the head was malformed, in lines that do not matter: nothing may follow its body on
+    /// the connection.
     is_malformed: bool,
 }
 
 impl ResponseHead {
-    /// Returns the index after the empty line that ends a head in `bytes`; the first `searched` bytes do not contain
-    /// it.
+    /// Returns the index after the empty line that ends a head in `bytes`; the first `searched`
+    /// bytes do not contain it.
     pub fn end(bytes: &[u8], searched: usize) -> Option<usize> {
         let from = searched.saturating_sub(3);
         let ends = |at: usize| {
@@ -105,10 +106,11 @@ impl ResponseHead {
         self.first(name).and_then(|v| std::str::from_utf8(v).ok()).map(trim_text)
     }
 
-    /// Returns the value of a field that must not be repeated; `None` if it is repeated with another value, or is not
-    /// text.
+    /// Returns the value of a field that must not be repeated; `None` if it is repeated with
+    /// another value, or is not text.
     ///
-    /// Of different values, caches and proxies use the first, the last or both, so none is reliable.
+    /// Of different values, caches and proxies use the first, the last or both, so none is
+    /// reliable.
     fn single(&self, name: &str) -> Option<&str> {
         let mut values = self.all(name);
         let first = values.next()?;
@@ -128,7 +130,8 @@ impl ResponseHead {
     /// Returns the framing of the body of this response to a GET (RFC 9112, section 6.3).
     ///
     /// # Errors
-    /// [`Malformed`] if the fields contradict each other or specify a coding that was not requested.
+    /// [`Malformed`] if the fields contradict each other or specify a coding that was not
+    /// requested.
     pub fn framing(&self) -> Result<Framing, Malformed> {
         if matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(Framing::Length(Bytes::ZERO));
@@ -172,13 +175,15 @@ impl ResponseHead {
 
     /// Returns the content coding of the body; `None` for identity, which was requested.
     ///
-    /// A stored file may have a coding as its property: a .tar.gz is often said to be a .tar in gzip.
+    /// A stored file may have a coding as its property: a .tar.gz is often said to be a .tar in
+    /// gzip.
     pub fn content_coding(&self) -> Option<String> {
         let codings = self.members("content-encoding");
         codings.iter().any(|coding| !is_identity(coding)).then(|| codings.join(", "))
     }
 
-    /// Returns whether the server chose the content coding for this client, although identity was requested.
+    /// Returns whether the server chose the content coding for this client, although identity was
+    /// requested.
     pub fn is_coded_on_the_fly(&self) -> bool {
         let is_weak = self.single("etag").and_then(ETag::parse).is_some_and(|tag| tag.is_weak());
         self.content_coding().is_some() && (is_weak || self.has_member("vary", "accept-encoding"))
@@ -195,7 +200,8 @@ impl ResponseHead {
         Err(Malformed::new(why))
     }
 
-    /// Returns whether the head contradicts HTTP, so that no further answer on its connection can be trusted.
+    /// Returns whether the head contradicts HTTP, so that no further answer on its connection can
+    /// be trusted.
     pub fn ends_connection(&self) -> bool {
         let mut codings = self.all("transfer-encoding");
         let is_coded = codings.next().is_some_and(|coding| {
@@ -213,7 +219,8 @@ impl ResponseHead {
         !self.ends_connection() && !has("close") && (self.minor_version >= 1 || has("keep-alive"))
     }
 
-    /// Returns whether the server advertises support of ranges; many servers that support ranges do not.
+    /// Returns whether the server advertises support of ranges; many servers that support ranges do
+    /// not.
     pub fn accepts_ranges(&self) -> bool {
         self.members("accept-ranges").iter().any(|unit| unit == "bytes")
     }
@@ -228,12 +235,14 @@ impl ResponseHead {
         self.members(name).iter().any(|found| found == member)
     }
 
-    /// Returns the Content-Length, in an answer to HEAD that of the file; `None` if its values are contradictory.
+    /// Returns the Content-Length, in an answer to HEAD that of the file; `None` if its values are
+    /// contradictory.
     pub fn content_length(&self) -> Option<Bytes> {
         self.stated_length().ok().flatten()
     }
 
-    /// Describes the media type and length of the body, escaped, for messages about unexpected content.
+    /// Describes the media type and length of the body, escaped, for messages about unexpected
+    /// content.
     pub fn describe_content(&self) -> String {
         let media_type = self.text("content-type").and_then(|value| value.split(';').next()).map(str::trim);
         let media_type = media_type.filter(|media_type| !media_type.is_empty()).unwrap_or("unknown type");
@@ -271,7 +280,8 @@ impl ResponseHead {
         self.single("content-range").and_then(|text| ContentRange::parse(text, Syntax::Lenient))
     }
 
-    /// Returns the target of a redirect; bytes outside UTF-8, as of Latin-1, are percent-encoded as they are.
+    /// Returns the target of a redirect; bytes outside UTF-8, as of Latin-1, are percent-encoded as
+    /// they are.
     pub fn location(&self) -> Option<String> {
         let value = self.first("location")?;
         let encode = |bytes| percent_encoding::percent_encode(bytes, &AsciiSet::EMPTY).to_string();
@@ -293,7 +303,8 @@ impl ResponseHead {
         self.all("link").filter_map(|value| std::str::from_utf8(value).ok()).flat_map(Link::parse_all)
     }
 
-    /// Lists the copies of the file on other servers (RFC 6249, section 3), the preferred copy first.
+    /// Lists the copies of the file on other servers (RFC 6249, section 3), the preferred copy
+    /// first.
     pub fn duplicates(&self) -> Vec<DuplicateLink> {
         let mut duplicates: Vec<_> = self.links().filter_map(|link| link.duplicate()).collect();
         duplicates.sort_by_key(|duplicate| duplicate.priority);
@@ -305,10 +316,12 @@ impl ResponseHead {
         self.links().filter(Link::is_metalink).map(|link| link.target().to_owned()).collect()
     }
 
-    /// Lists the digests of the whole file in Repr-Digest and Digest, the preferred algorithm first.
+    /// Lists the digests of the whole file in Repr-Digest and Digest, the preferred algorithm
+    /// first.
     ///
-    /// Both fields apply to the whole file even in a 206 (RFC 9530, section 3; RFC 3230, section 4.3.2), but with a
-    /// content coding to its coded form. Algorithms with different digests are omitted.
+    /// Both fields apply to the whole file even in a 206 (RFC 9530, section 3; RFC 3230, section
+    /// 4.3.2), but with a content coding to its coded form. Algorithms with different digests are
+    /// omitted.
     pub fn digests(&self) -> Vec<Checksum> {
         let text = |value| std::str::from_utf8(value).ok();
         let represented = self.all(REPR_DIGEST).filter_map(text).flat_map(parse_repr_digest);
@@ -316,7 +329,8 @@ impl ResponseHead {
         Checksum::consistent(represented.chain(of_instance).collect())
     }
 
-    /// Returns whether the server offers an authentication scheme in `field` (WWW- or Proxy-Authenticate).
+    /// Returns whether the server offers an authentication scheme in `field` (WWW- or
+    /// Proxy-Authenticate).
     pub fn offers_scheme(&self, field: &str, scheme: &str) -> bool {
         let values = self.all(field).map(|v| String::from_utf8_lossy(v));
         values.flat_map(|v| challenge_schemes(&v)).any(|s| s.eq_ignore_ascii_case(scheme))

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-/// Parses the time to wait from `now`: a number of seconds, or an HTTP date, which may be in the past.
+/// Parses the time to wait from `now`: a number of seconds, or an HTTP date, which may be in the
+/// past.
 pub fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {

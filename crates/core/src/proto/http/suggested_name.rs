@@ -10,13 +10,14 @@ const MAX_NAME: usize = 200;
 
 /// A file name that is safe to create in the current directory.
 ///
-/// Never empty, ".", "..", hidden or an option ("-rf"); contains no separator, control character or character that
-/// changes the direction of text; at most 200 bytes.
+/// Never empty, ".", "..", hidden or an option ("-rf"); contains no separator, control character or
+/// character that changes the direction of text; at most 200 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FileName(String);
 
 impl FileName {
-    /// Sanitises `suggested`: its last path component without misleading characters; `None` if the result is empty.
+    /// Sanitises `suggested`: its last path component without misleading characters; `None` if the
+    /// result is empty.
     pub fn sanitise(suggested: &str) -> Option<Self> {
         let last = suggested.rsplit(['/', '\\']).next().unwrap_or_default();
         let kept: String = last.chars().filter(|c| !c.is_control() && !misleading(*c)).collect();
@@ -29,8 +30,8 @@ impl FileName {
         Some(Self(trim_end(&shorten(&visible)).to_owned()))
     }
 
-    /// Returns the name in a Content-Disposition value (RFC 6266): `filename*` takes precedence over `filename`, which is decoded
-    /// as browsers do.
+    /// Returns the name in a Content-Disposition value (RFC 6266): `filename*` takes precedence
+    /// over `filename`, which is decoded as browsers do.
     pub fn from_disposition(value: &[u8]) -> Option<Self> {
         let parameters = parameters(value);
         let find = |name: &str| parameters.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v);
@@ -105,7 +106,8 @@ fn decode_plain(value: &[u8]) -> String {
     decoded.map_or(plain, |decoded| decoded.into_owned())
 }
 
-/// Decodes the encoded words of a text, such as `=?UTF-8?B?w6Q=?=.zip`; `None` if it has none, or one of an unknown charset.
+/// Decodes the encoded words of a text, such as `=?UTF-8?B?w6Q=?=.zip`; `None` if it has none, or
+/// one of an unknown charset.
 fn decode_words(text: &str) -> Option<String> {
     let (mut decoded, mut rest, mut found) = (String::new(), text, false);
     while let Some((before, word)) = rest.split_once("=?") {
@@ -139,7 +141,8 @@ fn decode_charset(charset: &str, bytes: Vec<u8>) -> Option<String> {
     }
 }
 
-/// Splits `type; name=value; name="quoted \" value"` into names and values; the type, which has no `=`, is dropped.
+/// Splits `type; name=value; name="quoted \" value"` into names and values; the type, which has no
+/// `=`, is dropped.
 ///
 /// A backslash escapes only a quote and itself: servers send the paths of Windows unescaped.
 fn parameters(value: &[u8]) -> Vec<(String, Vec<u8>)> {

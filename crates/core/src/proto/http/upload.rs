@@ -1,4 +1,5 @@
-//! Resumable uploads: header names and values (draft-ietf-httpbis-resumable-upload; docs/uploads.md).
+//! Resumable uploads: header names and values (draft-ietf-httpbis-resumable-upload;
+//! docs/uploads.md).
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,8 +19,8 @@ pub const UPLOAD_COMPLETE: &str = "Upload-Complete";
 pub const REPR_DIGEST: &str = "Repr-Digest";
 /// The digests that the sender requests, each with a weight from 0 to 10 (RFC 9530, section 4).
 pub const WANT_REPR_DIGEST: &str = "Want-Repr-Digest";
-/// The requested modification time of an uploaded file, in seconds since 1970. The answer `accepted` confirms it. The
-/// field is also used by ownCloud and Nextcloud.
+/// The requested modification time of an uploaded file, in seconds since 1970. The answer
+/// `accepted` confirms it. The field is also used by ownCloud and Nextcloud.
 pub const UPLOAD_MTIME: &str = "X-OC-Mtime";
 
 /// The identifier of an upload, different for each state of a source file.

@@ -1,4 +1,5 @@
-//! Uploads of ranges over several connections: the server's limit, and the ranges received (docs/uploads.md).
+//! Uploads of ranges over several connections: the server's limit, and the ranges received
+//! (docs/uploads.md).
 
 use std::fmt::Write;
 
@@ -11,9 +12,11 @@ pub const UPLOAD_LIMIT: &str = "Upload-Limit";
 /// The ranges of an upload that the server has received, as in `bytes=0-99,200-299`.
 pub const UPLOAD_RANGES: &str = "Upload-Ranges";
 
-/// The member of [`UPLOAD_LIMIT`] with the largest number of concurrent connections for the ranges of one upload.
+/// The member of [`UPLOAD_LIMIT`] with the largest number of concurrent connections for the ranges
+/// of one upload.
 const CONCURRENT_RANGES: &str = "concurrent-ranges";
-/// The largest number of listed ranges, to bound the size of the head. A client sends unlisted ranges again.
+/// The largest number of listed ranges, to bound the size of the head. A client sends unlisted
+/// ranges again.
 const MAX_NAMED: usize = 512;
 
 /// Formats the value of [`UPLOAD_LIMIT`].
@@ -21,8 +24,8 @@ pub fn upload_limit(concurrent_ranges: usize) -> String {
     format!("{CONCURRENT_RANGES}={concurrent_ranges}")
 }
 
-/// Parses the value of [`UPLOAD_LIMIT`]: the largest number of concurrent connections for the ranges of one upload;
-/// `None` if the server does not support ranges.
+/// Parses the value of [`UPLOAD_LIMIT`]: the largest number of concurrent connections for the
+/// ranges of one upload; `None` if the server does not support ranges.
 pub fn parse_concurrent_ranges(text: &str) -> Option<usize> {
     // The last of several members with one key counts (RFC 9651, section 3.2).
     let mut members = text.rsplit(',').filter_map(|member| member.trim().split_once('='));
@@ -42,8 +45,8 @@ pub fn held_ranges(held: &RangeSet) -> String {
     text
 }
 
-/// Parses the value of [`UPLOAD_RANGES`] for an upload of `whole` bytes; `None` if it is contradictory or exceeds that
-/// size.
+/// Parses the value of [`UPLOAD_RANGES`] for an upload of `whole` bytes; `None` if it is
+/// contradictory or exceeds that size.
 pub fn parse_held_ranges(text: &str, whole: Bytes) -> Option<RangeSet> {
     let ranges = text.trim().strip_prefix("bytes=")?;
     let range = |text: &str| {

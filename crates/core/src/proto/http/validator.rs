@@ -17,10 +17,11 @@ pub enum Validator {
 }
 
 impl Validator {
-    /// Chooses the best validator of a response: a strong ETag, or else Last-Modified if it is strong.
+    /// Chooses the best validator of a response: a strong ETag, or else Last-Modified if it is
+    /// strong.
     ///
-    /// A date is strong if it is at least one second before the response's Date (RFC 9110, section 8.8.2.2): only then
-    /// can the file not have changed twice within that second.
+    /// A date is strong if it is at least one second before the response's Date (RFC 9110, section
+    /// 8.8.2.2): only then can the file not have changed twice within that second.
     pub fn choose(etag: Option<&str>, last_modified: Option<&str>, date: Option<&str>) -> Option<Self> {
         if let Some(tag) = etag.and_then(ETag::parse).filter(|tag| !tag.is_weak()) {
             return Some(Self::ETag(tag));
@@ -32,7 +33,8 @@ impl Validator {
         (age >= Duration::from_secs(1)).then(|| Self::LastModified(text.to_owned()))
     }
 
-    /// Parses a value of If-Range; `None` for a weak tag, and for text that is neither a tag nor a date.
+    /// Parses a value of If-Range; `None` for a weak tag, and for text that is neither a tag nor a
+    /// date.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(tag) = ETag::parse(text) {
             return (!tag.is_weak()).then_some(Self::ETag(tag));

@@ -7,19 +7,21 @@ use html5gum::{IoReader, Token, Tokenizer};
 
 use super::{ListingError, malformed};
 
-/// The start of the titles of index pages: of Apache, nginx and lighttpd; of Python's http.server, Tomcat and rclone; of
-/// Jetty; and of serve. Express is left out ("listing directory"): its pages link to directories as to files.
+/// The start of the titles of index pages: of Apache, nginx and lighttpd; of Python's http.server,
+/// Tomcat and rclone; of Jetty; and of serve. Express is left out ("listing directory"): its pages
+/// link to directories as to files.
 const TITLES: [&str; 4] = ["index of", "directory listing", "directory:", "files within"];
-/// Words for a listing in the titles of other index pages, which name the path of the directory, too.
+/// Words for a listing in the titles of other index pages, which name the path of the directory,
+/// too.
 const WORDS: [&str; 5] = ["index of", "listing of", "listing for", "directory", "contents of"];
 /// The longest stored title, for the longest path of Linux.
 const MAX_TITLE: usize = 4096;
 
 /// Returns the values of `href` in the order of the page.
 ///
-/// A page that does not begin as an index page is refused at its first link, because its links are not a listing. An
-/// index page has one of the known titles, in its title or a heading, or a title that is its path (darkhttpd), behind a host
-/// (IIS, webfs) or not, or begins with `<pre>` (Go).
+/// A page that does not begin as an index page is refused at its first link, because its links are
+/// not a listing. An index page has one of the known titles, in its title or a heading, or a title
+/// that is its path (darkhttpd), behind a host (IIS, webfs) or not, or begins with `<pre>` (Go).
 pub struct HtmlLinks<R: Read> {
     tokens: Tokenizer<IoReader<R>>,
     /// The decoded path of the directory.
@@ -40,7 +42,8 @@ enum Title {
 }
 
 impl<R: Read> HtmlLinks<R> {
-    /// Creates a parser of `reader`, which ends at the end of the page of the directory with this decoded path.
+    /// Creates a parser of `reader`, which ends at the end of the page of the directory with this
+    /// decoded path.
     pub fn new(reader: R, path: &str) -> Self {
         let mut emitter = DefaultEmitter::default();
         // Prevents text in scripts and styles from being parsed as tags.

@@ -1,4 +1,5 @@
-//! Incremental parser of a JSON listing, entry by entry, since a directory may have millions of entries.
+//! Incremental parser of a JSON listing, entry by entry, since a directory may have millions of
+//! entries.
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
@@ -12,14 +13,16 @@ use serde_json::error::Category;
 use super::{ListedEntry, ListedKind, ListingError, malformed, parse_utc};
 use crate::units::Bytes;
 
-/// The longest accepted entry: a name of 255 bytes takes at most 1,530 if every byte is escaped as `\u00xx`.
+/// The longest accepted entry: a name of 255 bytes takes at most 1,530 if every byte is escaped as
+/// `\u00xx`.
 const MAX_ENTRY: u64 = 16 << 10;
 
 /// Parses the entries of a JSON listing in order.
 ///
-/// An entry is an object with `name`, `type` (`file`, `directory`, or another kind), `size` in bytes and `mtime` as an
-/// HTTP date. `longhaul serve` adds `href`, the percent-encoded name, which takes precedence over `name`, and `unique`
-/// for directories. Caddy has `is_dir` for `type`, and `mod_time` (RFC 3339) for `mtime`.
+/// An entry is an object with `name`, `type` (`file`, `directory`, or another kind), `size` in
+/// bytes and `mtime` as an HTTP date. `longhaul serve` adds `href`, the percent-encoded name, which
+/// takes precedence over `name`, and `unique` for directories. Caddy has `is_dir` for `type`, and
+/// `mod_time` (RFC 3339) for `mtime`.
 #[derive(Debug)]
 pub struct JsonEntries<R> {
     reader: R,

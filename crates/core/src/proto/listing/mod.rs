@@ -1,5 +1,5 @@
-//! Directory listings of servers: JSON of nginx (`autoindex_format json`), Caddy and `longhaul serve`, XML of nginx
-//! (`autoindex_format xml`), and HTML index pages of Apache, nginx and others.
+//! Directory listings of servers: JSON of nginx (`autoindex_format json`), Caddy and `longhaul
+//! serve`, XML of nginx (`autoindex_format xml`), and HTML index pages of Apache, nginx and others.
 //!
 //! ```
 //! use longhaul_core::proto::listing::{JsonEntries, ListedKind};

@@ -253,7 +253,8 @@ impl Document {
         Ok(Metalink { files: self.files })
     }
 
-    /// Resolves a character reference or one of the five entities predefined in XML; without a DTD there are no others.
+    /// Resolves a character reference or one of the five entities predefined in XML; without a DTD
+    /// there are no others.
     fn resolve(&self, reference: &BytesRef<'_>) -> Result<String, Malformed> {
         let character = reference.resolve_char_ref().map_err(|error| self.syntax(error.to_string()))?;
         let entity = || quick_xml::escape::resolve_predefined_entity(reference).map(str::to_owned);
@@ -293,7 +294,8 @@ fn attribute(start: &BytesStart<'_>, name: &str, at: u64) -> Result<Option<Strin
     Ok(Some(value.into_owned()))
 }
 
-/// Returns the priority of a URL of version 3, whose preference is from 1 to 100, the highest first.
+/// Returns the priority of a URL of version 3, whose preference is from 1 to 100, the highest
+/// first.
 fn priority_of(preference: &str) -> Option<String> {
     let preference = preference.parse::<u32>().ok().filter(|preference| (1..=100).contains(preference));
     preference.map(|preference| (101 - preference).to_string())

@@ -96,7 +96,8 @@ impl FileBuilder {
         }
     }
 
-    /// Adds a URL, unless it is empty, or holds white space or a control character; others may be usable.
+    /// Adds a URL, unless it is empty, or holds white space or a control character; others may be
+    /// usable.
     pub(super) fn url(
         &mut self,
         [priority, location]: [Option<String>; 2],

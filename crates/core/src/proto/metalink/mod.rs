@@ -47,7 +47,8 @@ pub struct MetalinkFile {
     pub name: MetalinkName,
     /// The size.
     pub size: Option<Bytes>,
-    /// Digests of the whole file by supported algorithms, the preferred algorithm first; one per algorithm.
+    /// Digests of the whole file by supported algorithms, the preferred algorithm first; one per
+    /// algorithm.
     pub checksums: Vec<Checksum>,
     /// Digests of the file's pieces by the preferred algorithm, if present.
     pub pieces: Option<Pieces>,
@@ -69,7 +70,8 @@ pub struct Pieces {
 /// A URL of a file, of any scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetalinkUrl {
-    /// The URL as written, without surrounding white space; not parsed, but free of control characters.
+    /// The URL as written, without surrounding white space; not parsed, but free of control
+    /// characters.
     pub url: String,
     /// The priority, from 1 (preferred) to [`LOWEST_PRIORITY`].
     pub priority: u32,
@@ -80,8 +82,9 @@ pub struct MetalinkUrl {
 impl Metalink {
     /// Parses a document in UTF-8, or in Latin-1 if its XML declaration says so.
     ///
-    /// Elements of other namespaces, `metaurl`, hashes of unknown algorithms and malformed URLs are ignored. A document type
-    /// declaration and references to entities that XML does not predefine are refused.
+    /// Elements of other namespaces, `metaurl`, hashes of unknown algorithms and malformed URLs are
+    /// ignored. A document type declaration and references to entities that XML does not predefine
+    /// are refused.
     ///
     /// # Errors
     /// [`Malformed`], which names the error in the document.
@@ -91,8 +94,8 @@ impl Metalink {
 }
 
 impl Pieces {
-    /// Returns the length of pieces for a file of `size` bytes: a power of two of at least 1 MiB that gives at most
-    /// 16,384 pieces.
+    /// Returns the length of pieces for a file of `size` bytes: a power of two of at least 1 MiB
+    /// that gives at most 16,384 pieces.
     pub fn length_for(size: Bytes) -> Bytes {
         const LEAST: Bytes = Bytes::mib(1);
         const MAX_PIECES: u64 = 16_384;
@@ -100,8 +103,8 @@ impl Pieces {
         length.map_or(Bytes::new(1 << 63), Bytes::new).max(LEAST)
     }
 
-    /// Returns the ranges of a file of `size` bytes whose pieces have another digest in `found`; `None` if either side
-    /// does not have exactly one digest per piece.
+    /// Returns the ranges of a file of `size` bytes whose pieces have another digest in `found`;
+    /// `None` if either side does not have exactly one digest per piece.
     pub fn differing(&self, found: &[Checksum], size: Bytes) -> Option<Vec<ByteRange>> {
         let pieces = size.get().div_ceil(self.length.get().max(1));
         let covers = |digests: &[Checksum]| digests.len() as u64 == pieces;

@@ -5,24 +5,27 @@ use std::fmt;
 use crate::proto::Malformed;
 use crate::proto::http::FileName;
 
-/// The largest number of components of a name: PATH_MAX (4096 bytes) has room for 20 of the longest.
+/// The largest number of components of a name: PATH_MAX (4096 bytes) has room for 20 of the
+/// longest.
 const MAX_COMPONENTS: usize = 20;
 
 /// A relative path of safe components, at least one (RFC 5854, section 4.1.2.1).
 ///
-/// The path never leaves the directory in which it is resolved. `Display` separates components by `/`.
+/// The path never leaves the directory in which it is resolved. `Display` separates components by
+/// `/`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MetalinkName(Vec<FileName>);
 
 impl MetalinkName {
     /// Parses a path with `/` between components.
     ///
-    /// A component that is hidden or looks like an option gets the prefix `_`, as in [`FileName::sanitise`].
+    /// A component that is hidden or looks like an option gets the prefix `_`, as in
+    /// [`FileName::sanitise`].
     ///
     /// # Errors
-    /// [`Malformed`] for an absolute path, an empty component, `.`, `..`, a backslash, a control character or
-    /// one that changes the direction of text, other components that [`FileName::sanitise`] would change, and more than
-    /// 20 components.
+    /// [`Malformed`] for an absolute path, an empty component, `.`, `..`, a backslash, a control
+    /// character or one that changes the direction of text, other components that
+    /// [`FileName::sanitise`] would change, and more than 20 components.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let component = |part: &str| {
             let name = FileName::sanitise(part)?;

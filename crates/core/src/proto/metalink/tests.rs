@@ -159,7 +159,8 @@ fn pieces_agree_with_the_size() {
         wrong(&format!("<pieces {length} type=\"sha-1\"><hash>{SHA1}</hash></pieces>"), "length");
     }
     wrong("<pieces length=\"1\" type=\"sha-1\"><hash>00</hash></pieces>", "sha1 digest");
-    // Of several lists, the one with the preferred algorithm counts; unknown algorithms are ignored.
+    // Of several lists, the one with the preferred algorithm counts; unknown algorithms are
+    // ignored.
     let three = format!(
         "<pieces length=\"1\" type=\"sha-1\"><hash>{SHA1}</hash></pieces>
          <pieces length=\"2\" type=\"sha-256\"><hash>{SHA256}</hash></pieces>

@@ -37,7 +37,8 @@ impl MetalinkFile {
     }
 }
 
-/// Returns the name of IANA's registry "Hash Function Textual Names"; BLAKE2b and BLAKE3 are not registered.
+/// Returns the name of IANA's registry "Hash Function Textual Names"; BLAKE2b and BLAKE3 are not
+/// registered.
 fn hash_name(algorithm: Algorithm) -> String {
     algorithm.name().replace("sha", "sha-")
 }
@@ -83,7 +84,8 @@ mod tests {
             prop_assert_eq!(read, Metalink { files: vec![file] });
         }
 
-        /// A piece with another digest is reported by its range; lists of different lengths are not compared.
+        /// A piece with another digest is reported by its range; lists of different lengths are not
+        /// compared.
         #[test]
         fn differing_pieces_are_found(size in 0u64..5000, length in 1u64..1000, wrong: Vec<u8>) {
             let count = size.div_ceil(length);

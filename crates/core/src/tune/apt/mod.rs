@@ -1,4 +1,5 @@
-//! APT, automatic parallelism tuning, as published: searches the number of streams N with the highest goodput G(N).
+//! APT, automatic parallelism tuning, as published: searches the number of streams N with the
+//! highest goodput G(N).
 //!
 //! ```text
 //!                  G(N) < G(N_-1)                         nothing is left within the bracket
@@ -6,35 +7,40 @@
 //!  N <- alpha N    (l, m, r)          N within the wider of (l, m) and (m, r)               N <- m
 //! ```
 //!
-//! A file is transferred in chunks. After each chunk, G(N) is measured and determines the number of streams and the
-//! size of the next one, so that each takes about Delta. G is assumed to be concave in N.
+//! A file is transferred in chunks. After each chunk, G(N) is measured and determines the number of
+//! streams and the size of the next one, so that each takes about Delta. G is assumed to be concave
+//! in N.
 //!
-//! Source: T. Ito, H. Ohsaki, M. Imase, "Performance Evaluation of Automatic Parallelism Tuning Mechanism for Data
-//! Transfer Protocol GridFTP", sections 2.1 (N) and 2.2 (the chunk's size X); the names are the paper's. The algorithm
-//! is not improved, because other tuners are compared with it: only a decrease ends bracketing, so a plateau is climbed
-//! to its end or to the largest number of streams, and changes of the path after convergence are not detected.
+//! Source: T. Ito, H. Ohsaki, M. Imase, "Performance Evaluation of Automatic Parallelism Tuning
+//! Mechanism for Data Transfer Protocol GridFTP", sections 2.1 (N) and 2.2 (the chunk's size X);
+//! the names are the paper's. The algorithm is not improved, because other tuners are compared with
+//! it: only a decrease ends bracketing, so a plateau is climbed to its end or to the largest number
+//! of streams, and changes of the path after convergence are not detected.
 //!
 //! # Cases that the paper does not define
 //!
-//! - Zero streams have no goodput: N = 0 with G(0) = 0 precedes N0. The first chunk is therefore never a decrease, and a
-//!   decrease at the second one gives the bracket (0, N0, N), within which numbers down to one stream are tried.
+//! - Zero streams have no goodput: N = 0 with G(0) = 0 precedes N0. The first chunk is therefore
+//!   never a decrease, and a decrease at the second one gives the bracket (0, N0, N), within which
+//!   numbers down to one stream are tried.
 //! - If alpha N rounds to N, N + 1 is next.
 //! - N is bounded. If it must not grow, and G(N) has not decreased, the bracket is (N_-1, N, N).
-//! - Golden section has no end in the paper. If no new number within the bracket remains, formula 1 gives m itself, or
-//!   in (m - 1, m, m), if N was bounded, l, which was measured before. Then xi = 0, and so X = G(m) Delta; formula 2
-//!   replaces G(m) only by a larger value. The search therefore stays at m. Formula 2 would also make m an end of the
-//!   bracket, from which formula 1 would alternate between m and m - 1; this is not followed.
+//! - Golden section has no end in the paper. If no new number within the bracket remains, formula 1
+//!   gives m itself, or in (m - 1, m, m), if N was bounded, l, which was measured before. Then xi =
+//!   0, and so X = G(m) Delta; formula 2 replaces G(m) only by a larger value. The search therefore
+//!   stays at m. Formula 2 would also make m an end of the bracket, from which formula 1 would
+//!   alternate between m and m - 1; this is not followed.
 //! - If G(N_-2) is zero, its ratio is undefined and alpha is used instead, as in the second chunk.
 //! - X is at least one packet per stream.
 //!
 //! # Number of chunks
 //!
-//! Of N0, alpha N0, ... let the k-th (from 0) be the first number not below the optimum. If G is strictly concave,
-//! bracketing then takes at most k + 2 chunks, because the number after that one must have a lower goodput.
+//! Of N0, alpha N0, ... let the k-th (from 0) be the first number not below the optimum. If G is
+//! strictly concave, bracketing then takes at most k + 2 chunks, because the number after that one
+//! must have a lower goodput.
 //!
-//! For any G, each chunk of golden section removes a third or more of the wider part of the bracket, or all of the
-//! other part. A bracket of width w = r - l takes at most 1 + log(w / 2) / log(4 / 3) chunks: the tests try every
-//! outcome up to w = 512.
+//! For any G, each chunk of golden section removes a third or more of the wider part of the
+//! bracket, or all of the other part. A bracket of width w = r - l takes at most 1 + log(w / 2) /
+//! log(4 / 3) chunks: the tests try every outcome up to w = 512.
 
 #[cfg(test)]
 mod tests;
@@ -54,8 +60,8 @@ const PACKET: Bytes = Bytes::new(1500);
 pub struct Parameters {
     /// N0, the number of streams of the first chunk.
     pub n0: usize,
-    /// alpha, the factor by which the number grows until the goodput decreases; values below 1 and non-finite values
-    /// count as 1.
+    /// alpha, the factor by which the number grows until the goodput decreases; values below 1 and
+    /// non-finite values count as 1.
     pub alpha: f64,
     /// Delta, the target duration of a chunk.
     pub delta: Duration,
@@ -68,7 +74,8 @@ pub struct Parameters {
 }
 
 impl Default for Parameters {
-    /// Returns the parameters of the paper's simulation (table 1, 10 ms each way), bounded by [`MAX_STREAMS`].
+    /// Returns the parameters of the paper's simulation (table 1, 10 ms each way), bounded by
+    /// [`MAX_STREAMS`].
     fn default() -> Self {
         Self {
             n0: 4,
@@ -120,7 +127,8 @@ struct Point {
 
 #[derive(Debug, Clone, Copy)]
 enum Search {
-    /// The last two chunks, (N_-2, G(N_-2)) and (N_-1, G(N_-1)); before the first chunk, no streams without goodput.
+    /// The last two chunks, (N_-2, G(N_-2)) and (N_-1, G(N_-1)); before the first chunk, no streams
+    /// without goodput.
     Bracketing {
         before: Point,
         last: Point,
@@ -166,7 +174,8 @@ impl Apt {
     pub fn observe(&mut self, goodput: Rate) -> Chunk {
         let here = Point { streams: self.chunk.streams, goodput };
         self.search = match self.search {
-            // A decrease gives the bracket (N_-2, N_-1, N) (step 3), the largest number of streams (N_-1, N, N).
+            // A decrease gives the bracket (N_-2, N_-1, N) (step 3), the largest number of streams
+            // (N_-1, N, N).
             Search::Bracketing { before, last } if here.goodput < last.goodput => {
                 Search::within(Bracket { l: before, m: last, r: here })
             }
@@ -204,7 +213,8 @@ impl Apt {
         let Parameters { alpha, delta, most, .. } = self.parameters;
         let (streams, expected) = match self.search {
             Search::Bracketing { before, last } => {
-                // alpha N_-1, rounded (step 4), and G(N_-1) G(N_-1) / G(N_-2), or alpha G(N_-1) if the ratio is undefined.
+                // alpha N_-1, rounded (step 4), and G(N_-1) G(N_-1) / G(N_-2), or alpha G(N_-1) if
+                // the ratio is undefined.
                 let grown = (alpha * last.streams as f64).round() as usize;
                 let ratio = last.goodput.as_bits_per_sec() as f64 / before.goodput.as_bits_per_sec() as f64;
                 let factor = if before.goodput > Rate::default() { ratio } else { alpha };
@@ -230,16 +240,17 @@ impl Chunk {
     }
 }
 
-/// Golden section: each chunk narrows the bracket. As in the paper, N is at nu from the lower end of the wider part, also
-/// left of m, where the textbook (Numerical Recipes, 10.1) places it at nu from m.
+/// Golden section: each chunk narrows the bracket. As in the paper, N is at nu from the lower end
+/// of the wider part, also left of m, where the textbook (Numerical Recipes, 10.1) places it at nu
+/// from m.
 impl Bracket {
-    /// Returns N = l + (m - l) nu if m - l > r - m, else m + (r - m) nu, rounded (the paper's formula 1); `None` if no
-    /// untried number within the bracket remains.
+    /// Returns N = l + (m - l) nu if m - l > r - m, else m + (r - m) nu, rounded (the paper's
+    /// formula 1); `None` if no untried number within the bracket remains.
     fn next(&self) -> Option<usize> {
         let (left, right) = (self.m.streams - self.l.streams, self.r.streams - self.m.streams);
         let (from, width) = if left > right { (self.l, left) } else { (self.m, right) };
-        // If the width is at least 2, its product with nu rounds to at least 1 and less than the width: N is new and
-        // within the bracket.
+        // If the width is at least 2, its product with nu rounds to at least 1 and less than the
+        // width: N is new and within the bracket.
         (width > 1).then(|| from.streams + (width as f64 * NU).round() as usize)
     }
 
@@ -254,7 +265,8 @@ impl Bracket {
         }
     }
 
-    /// Returns the expected goodput of N within the bracket, interpolated linearly between its neighbours.
+    /// Returns the expected goodput of N within the bracket, interpolated linearly between its
+    /// neighbours.
     fn goodput_of(&self, n: usize) -> Rate {
         let Self { l, m, r } = *self;
         let (from, to) = if n < m.streams { (l, m) } else { (m, r) };

@@ -1,5 +1,5 @@
-//! APT on paths given as a function G(N), compared with tables computed from the paper's formulas independently of the
-//! code.
+//! APT on paths given as a function G(N), compared with tables computed from the paper's formulas
+//! independently of the code.
 
 mod properties;
 
@@ -17,12 +17,14 @@ fn mbits(rate: f64) -> Rate {
     Rate::bits_per_sec((rate * 1e6).round() as u64)
 }
 
-/// A path of 100 Mbit/s that 20 streams fill; each further stream reduces the goodput by 0.2 Mbit/s.
+/// A path of 100 Mbit/s that 20 streams fill; each further stream reduces the goodput by 0.2
+/// Mbit/s.
 fn path(n: usize) -> f64 {
     (5.0 * n as f64).min(100.0) - 0.2 * n as f64
 }
 
-/// Returns the trace up to the first chunk after convergence: N, X in kB, G in Mbit/s, phase, (l, m, r).
+/// Returns the trace up to the first chunk after convergence: N, X in kB, G in Mbit/s, phase, (l,
+/// m, r).
 fn trace(parameters: Parameters, goodput: impl Fn(usize) -> f64) -> String {
     let mut apt = Apt::new(parameters);
     let mut table = String::new();
@@ -99,7 +101,8 @@ fn alpha_near_1_increases_the_number_by_at_least_one() {
     }
 }
 
-/// X = G(m) Delta, even if the path becomes slower: a slow chunk does not make the next one smaller.
+/// X = G(m) Delta, even if the path becomes slower: a slow chunk does not make the next one
+/// smaller.
 #[test]
 fn once_converged_chunks_last_delta_at_the_best_goodput() {
     let mut apt = Apt::new(Parameters { n0: 1, ..published() });

@@ -36,7 +36,8 @@ impl History {
 
     /// Returns the rate of delivery over the last RTT; zero before one has passed.
     ///
-    /// Compressed acknowledgements arrive faster than the data did, but not faster than it was sent.
+    /// Compressed acknowledgements arrive faster than the data did, but not faster than it was
+    /// sent.
     pub(super) fn delivery(&self) -> Rate {
         let Some((now, seen)) = self.entries.back() else { return Rate::default() };
         let rtt = seen.min_rtt.get();
@@ -65,7 +66,8 @@ impl History {
         before.is_some_and(|(_, old)| old.window.get() as f64 * factor < seen.window.get() as f64)
     }
 
-    /// Returns the share of the bytes sent in the last RTT that was lost; zero where that is `few` bytes at most.
+    /// Returns the share of the bytes sent in the last RTT that was lost; zero where that is `few`
+    /// bytes at most.
     pub(super) fn lost_share(&self, few: Bytes) -> f64 {
         let Some((now, seen)) = self.entries.back() else { return 0.0 };
         let from = now.saturating_sub(seen.rtt.get());
@@ -80,7 +82,8 @@ impl History {
         self.rtts(now.saturating_sub(seen.rtt.get() * 2), *now).max().unwrap_or_default()
     }
 
-    /// Returns the RTTs that were measured in a span of time: those of observations to which something was delivered.
+    /// Returns the RTTs that were measured in a span of time: those of observations to which
+    /// something was delivered.
     pub(super) fn rtts(&self, from: Duration, to: Duration) -> impl Iterator<Item = Duration> {
         let pairs = self.entries.iter().zip(self.entries.iter().skip(1));
         let news = pairs.filter(|((_, old), (_, new))| old.goodput != new.goodput).map(|(_, new)| new);
@@ -94,8 +97,8 @@ impl History {
         rtts.get(rtts.len() / 2).copied()
     }
 
-    /// Returns the mean deviation of the RTT from its minimum in a span of time; `None` if fewer than five were measured, which may
-    /// agree by chance.
+    /// Returns the mean deviation of the RTT from its minimum in a span of time; `None` if fewer
+    /// than five were measured, which may agree by chance.
     pub(super) fn jitter(&self, from: Duration, to: Duration) -> Option<Duration> {
         let least = self.rtts(from, to).min()?;
         let (sum, count) =

@@ -1,4 +1,5 @@
-//! Automatic pacing: a cap on a sender's rate that keeps short queues from overflowing. Losses alone lower it.
+//! Automatic pacing: a cap on a sender's rate that keeps short queues from overflowing. Losses
+//! alone lower it.
 //!
 //! | phase | condition | cap | next phase |
 //! |---|---|---|---|
@@ -10,12 +11,15 @@
 //! | any | 2 % lost in an RTT | 0.99 of what was delivered meanwhile | Hold |
 //! | any | the last lowering has not halved the losses, or the queue is long | none | Free |
 //!
-//! **Invariants** (property tests in `tests/invariants.rs`). Without losses the cap never falls, and until the first losses a raised cap is at
-//! least 1.25 times the highest rate of delivery of the last ten RTTs, and twice the last RTT's while the window grows. Losses lower it once in
-//! two RTTs, to 0.99 of what is delivered. A queue stops or slows a raise; what cannot be measured counts as raised. So noise may keep pacing
-//! from helping, and a cap that is too low by 1000 is gone within 25 RTTs.
+//! **Invariants** (property tests in `tests/invariants.rs`). Without losses the cap never falls,
+//! and until the first losses a raised cap is at least 1.25 times the highest rate of delivery of
+//! the last ten RTTs, and twice the last RTT's while the window grows. Losses lower it once in two
+//! RTTs, to 0.99 of what is delivered. A queue stops or slows a raise; what cannot be measured
+//! counts as raised. So noise may keep pacing from helping, and a cap that is too low by 1000 is
+//! gone within 25 RTTs.
 //!
-//! The pacer is a function of its observations. A remote sender is held by its window ([`receive_window`](super::receive_window)).
+//! The pacer is a function of its observations. A remote sender is held by its window
+//! ([`receive_window`](super::receive_window)).
 
 mod history;
 mod probe;
@@ -49,32 +53,40 @@ pub struct Observation {
     pub lost: Bytes,
 }
 
-/// The constants of a [`Pacer`]. Those without another source were chosen by `longhaul-bench --only pacing-simulated` (docs/measurements.md).
+/// The constants of a [`Pacer`]. Those without another source were chosen by `longhaul-bench --only
+/// pacing-simulated` (docs/measurements.md).
 struct Params;
 
 impl Params {
     /// Shorter paths are not paced: acknowledgements return soon enough to clock the sender.
     const MIN_RTT: Duration = Duration::from_millis(10);
-    /// A path that delivers more without losses is not paced. The kernel paces by a timer for each 64 KiB: at 10 Gbit/s a host of two
-    /// cores sends 6 of a pace of 9.9 Gbit/s, and without a pace fills the path.
+    /// A path that delivers more without losses is not paced. The kernel paces by a timer for each
+    /// 64 KiB: at 10 Gbit/s a host of two cores sends 6 of a pace of 9.9 Gbit/s, and without a pace
+    /// fills the path.
     const UNPACED_FROM: Rate = Rate::bits_per_sec(3_000_000_000);
     /// The largest error of a train's rate. A cap counts as used from this share less of it.
     const UNCERTAINTY: f64 = 0.15;
-    /// Slow start is measured for this many RTTs: from ten segments (RFC 6928) to 10 Gbit/s at 300 ms are log2(375 MB / 14.5 kB) = 15.
+    /// Slow start is measured for this many RTTs: from ten segments (RFC 6928) to 10 Gbit/s at 300
+    /// ms are log2(375 MB / 14.5 kB) = 15.
     const START_RTTS: u32 = 20;
-    /// The queue that a test adds where the path is full: less than half of a queue of 8 ms, ten times the jitter of a LAN.
+    /// The queue that a test adds where the path is full: less than half of a queue of 8 ms, ten
+    /// times the jitter of a LAN.
     const TEST_QUEUE: Duration = Duration::from_micros(3500);
-    /// A raised cap over what is delivered, and the first test over the cap: BBR's `bbr_pacing_gain` (Linux, tcp_bbr.c). An RTT of it builds a
-    /// queue of 0.25 RTTs; a longer one is the window's, which a cap does not shorten.
+    /// A raised cap over what is delivered, and the first test over the cap: BBR's
+    /// `bbr_pacing_gain` (Linux, tcp_bbr.c). An RTT of it builds a queue of 0.25 RTTs; a longer one
+    /// is the window's, which a cap does not shorten.
     const ROOM: f64 = 1.25;
-    /// The cap over what the path was measured to forward: a standing queue shrinks by 0.01 RTTs each RTT.
+    /// The cap over what the path was measured to forward: a standing queue shrinks by 0.01 RTTs
+    /// each RTT.
     const HEADROOM: f64 = 0.99;
     /// Losses of a larger share over an RTT are congestion (BBRv3's `BBRLossThresh`, 2 %),
     const LOSS: f64 = 0.02;
-    /// and of more bytes than this: a sixteenth of a window of 400 kB. A smaller share of a window is single packets, which decide nothing.
+    /// and of more bytes than this: a sixteenth of a window of 400 kB. A smaller share of a window
+    /// is single packets, which decide nothing.
     const FEW_PACKETS: Bytes = Bytes::kib(24);
-    /// The RTTs for which the highest rate of delivery counts, for which losses may lower the cap, and until a cap that they set or removed is
-    /// tested or set again; the last is doubled each time, until a test shows room.
+    /// The RTTs for which the highest rate of delivery counts, for which losses may lower the cap,
+    /// and until a cap that they set or removed is tested or set again; the last is doubled each
+    /// time, until a test shows room.
     const MEMORY_RTTS: u32 = 10;
 }
 
@@ -89,7 +101,8 @@ pub struct Pacer {
     history: History,
     /// When the first observation after a pause was made.
     since: Option<Duration>,
-    /// The excess of the next test over the cap, as a share; after each raise four times as much, or twice after losses.
+    /// The excess of the next test over the cap, as a share; after each raise four times as much,
+    /// or twice after losses.
     gain: f64,
     losses: LossEpisodes,
     restart: SlowStartRestart,
@@ -113,7 +126,8 @@ struct LossEpisodes {
 struct SlowStartRestart {
     /// Not before.
     from: Duration,
-    /// Whether the congestion control's own pace hid what the last test would have shown: BBR follows the rate that a cap bounds.
+    /// Whether the congestion control's own pace hid what the last test would have shown: BBR
+    /// follows the rate that a cap bounds.
     is_wanted: bool,
 }
 
@@ -150,7 +164,8 @@ impl Pacer {
     /// Faster paths are not paced, unless packets were lost at a short queue.
     pub const PACED_BELOW: Rate = Params::UNPACED_FROM;
 
-    /// Starts on a path that held the rate `known` when it was last used: a fast path gets no cap, and its trains are not measured.
+    /// Starts on a path that held the rate `known` when it was last used: a fast path gets no cap,
+    /// and its trains are not measured.
     pub fn with_known_rate(known: Rate) -> Self {
         Self { known: Some(known), ..Self::default() }
     }
@@ -172,8 +187,8 @@ impl Pacer {
         (rate.scaled(Params::HEADROOM) > Params::UNPACED_FROM).then_some(rate)
     }
 
-    /// Returns whether the path's rate is still being measured, in slow start. That of a fast path ends at an eighth of its BDP: HyStart, which
-    /// finds the BDP, needs two or three RTTs before.
+    /// Returns whether the path's rate is still being measured, in slow start. That of a fast path
+    /// ends at an eighth of its BDP: HyStart, which finds the BDP, needs two or three RTTs before.
     pub fn is_starting(&self) -> bool {
         let PacerPhase::Start(trains) = &self.phase else { return false };
         let fast = trains.before.max(self.known).filter(|rate| *rate > Params::UNPACED_FROM);
@@ -184,9 +199,10 @@ impl Pacer {
         })
     }
 
-    /// Returns whether slow start should be restarted: the congestion window is less than a measured cap needs, which protects the queue, and
-    /// no longer doubles, by losses or by HyStart, which takes jitter for a queue; or the congestion control paced below a test. At most once
-    /// in ten RTTs.
+    /// Returns whether slow start should be restarted: the congestion window is less than a
+    /// measured cap needs, which protects the queue, and no longer doubles, by losses or by
+    /// HyStart, which takes jitter for a queue; or the congestion control paced below a test. At
+    /// most once in ten RTTs.
     pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
         let is_small = self.cap.is_some_and(|cap| seen.window < cap.bdp(seen.min_rtt));
         let has_ended = self.set_by == CapOrigin::Losses
@@ -230,7 +246,8 @@ impl Pacer {
         }
     }
 
-    /// Observes the connection at `now`, since any fixed moment; returns the pace to set, `None` for no pacing.
+    /// Observes the connection at `now`, since any fixed moment; returns the pace to set, `None`
+    /// for no pacing.
     ///
     /// To be called at the interval of [`Self::interval`].
     pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
@@ -298,7 +315,8 @@ impl Pacer {
         }
     }
 
-    /// Raises the cap, unless the test has shown a queue; then the cap becomes what the path is known to forward, if that is more.
+    /// Raises the cap, unless the test has shown a queue; then the cap becomes what the path is
+    /// known to forward, if that is more.
     fn conclude(&mut self, result: ProbeResult, rtt: Duration, now: Duration) {
         let cap = self.cap.unwrap_or_default();
         let (cap, set_by, until) = match result {
@@ -337,15 +355,17 @@ impl Pacer {
         self.hold(cap, set_by, until);
     }
 
-    /// Lowers the cap to what was delivered while `lost` was lost, again each second RTT while that halves the losses. Removes it where it
-    /// does not, or the queue is long: then others fill the queue; and where nothing is delivered.
+    /// Lowers the cap to what was delivered while `lost` was lost, again each second RTT while that
+    /// halves the losses. Removes it where it does not, or the queue is long: then others fill the
+    /// queue; and where nothing is delivered.
     fn react_to_losses(&mut self, lost: f64, seen: &Observation, now: Duration) {
         let rtt = seen.rtt.get();
         let before = std::mem::replace(&mut self.losses.worst, lost);
         let is_long = self.history.longest_rtt() > seen.min_rtt.get().mul_f64(Params::ROOM);
         self.losses.count += u32::from(before == 0.0);
         let rest = now + rtt * (Params::MEMORY_RTTS << self.losses.count.saturating_sub(1).min(3));
-        // In slow start the bottleneck forwards a burst, and then nothing; the last burst's rate needs no second one that agrees.
+        // In slow start the bottleneck forwards a burst, and then nothing; the last burst's rate
+        // needs no second one that agrees.
         let burst = if let PacerPhase::Start(trains) = &self.phase { trains.before } else { None };
         let recent = self.history.rate_over(rtt / 16, |seen| seen.goodput);
         let delivered = self.history.delivery().max(recent).max(burst.unwrap_or_default());
@@ -367,6 +387,7 @@ impl Pacer {
         (self.phase, self.cap) = (PacerPhase::Free, None);
     }
 
-    /// The least gain of a test: it lasts eight times as long as the queue that it adds, which averages the jitter.
+    /// The least gain of a test: it lasts eight times as long as the queue that it adds, which
+    /// averages the jitter.
     const MIN_GAIN: f64 = (Params::ROOM - 1.0) / 2.0;
 }

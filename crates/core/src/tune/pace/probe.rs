@@ -1,4 +1,5 @@
-//! Tests whether the path has room: sends faster for a moment, and checks an RTT later whether the RTT has risen.
+//! Tests whether the path has room: sends faster for a moment, and checks an RTT later whether the
+//! RTT has risen.
 
 use std::time::Duration;
 
@@ -6,8 +7,9 @@ use super::history::History;
 use super::{Observation, Params};
 use crate::units::{Bytes, Rate};
 
-/// A burst of `1 + gain` times the cap that lasts until it has sent what the cap forwards in [`Params::TEST_QUEUE`] more. On a full path that
-/// data queues, and an RTT later the RTT is longer by that time; on a free one the RTT stays.
+/// A burst of `1 + gain` times the cap that lasts until it has sent what the cap forwards in
+/// [`Params::TEST_QUEUE`] more. On a full path that data queues, and an RTT later the RTT is longer
+/// by that time; on a free one the RTT stays.
 #[derive(Debug, Clone)]
 pub(super) struct Probe {
     pace: Rate,

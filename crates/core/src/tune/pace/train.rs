@@ -7,11 +7,13 @@ use crate::units::{Bytes, Rate};
 
 /// Finds bursts in the delivered bytes, and the rate of each.
 ///
-/// In slow start a window travels as one burst. The bottleneck forwards it at its own rate, and the acknowledgements return
-/// with that spacing: a burst's bytes over its duration are the bottleneck's rate, long before the window reaches the BDP.
+/// In slow start a window travels as one burst. The bottleneck forwards it at its own rate, and the
+/// acknowledgements return with that spacing: a burst's bytes over its duration are the
+/// bottleneck's rate, long before the window reaches the BDP.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PacketTrains {
-    /// The arrivals of the present burst, and for each how long before its observation it may have been.
+    /// The arrivals of the present burst, and for each how long before its observation it may have
+    /// been.
     burst: Vec<Arrival>,
     /// The previous observation.
     observed: Duration,
@@ -28,7 +30,8 @@ struct Arrival {
 }
 
 impl PacketTrains {
-    /// Observes the bytes delivered by `now`; returns the bottleneck's rate, less its error, once two bursts in a row agree on it.
+    /// Observes the bytes delivered by `now`; returns the bottleneck's rate, less its error, once
+    /// two bursts in a row agree on it.
     pub(super) fn observe(&mut self, delivered: Bytes, rtt: Duration, now: Duration) -> Option<Rate> {
         let has_arrived = std::mem::replace(&mut self.delivered, delivered) < delivered;
         let interval = now.saturating_sub(std::mem::replace(&mut self.observed, now));
@@ -48,8 +51,8 @@ impl PacketTrains {
     }
 }
 
-/// Returns the rate of a burst and its relative error; `None` if its ends are uncertain, or its middle did not arrive when that rate says:
-/// then the host or the network stopped for a moment.
+/// Returns the rate of a burst and its relative error; `None` if its ends are uncertain, or its
+/// middle did not arrive when that rate says: then the host or the network stopped for a moment.
 fn rate_of(burst: &[Arrival]) -> Option<(Rate, f64)> {
     let (first, last) = (burst.first()?, burst.last()?);
     let (time, rate) = (last.at - first.at, Rate::over(last.delivered - first.delivered, last.at - first.at));

@@ -62,7 +62,8 @@ struct Connection {
 }
 
 impl Path {
-    /// Returns the bytes that arrive over the own connections in 10 s, and the RTT of the data at the end, in RTTs.
+    /// Returns the bytes that arrive over the own connections in 10 s, and the RTT of the data at
+    /// the end, in RTTs.
     fn run(self, is_clamped: bool) -> (u64, f64) {
         let line = Bytes::new(10 * BYTES_PER_MS * self.rtt / self.own as u64);
         let several = ReceiveWindowTuner::of_several(line);
@@ -198,7 +199,8 @@ fn clamp_slows_no_sender_and_holds_one_that_fills_the_queue() {
                 let ratio = clamped as f64 / free as f64;
                 assert!(ratio > 0.98, "{path:?}: {ratio}");
                 let fills = matches!(path.sending, Sending::Always) && path.bunch == 1 && path.others == 0;
-                // A path that becomes slower has a clamp that lowers the rate, as far as the receiver sees.
+                // A path that becomes slower has a clamp that lowers the rate, as far as the
+                // receiver sees.
                 let is_held = fills && own == 1 && path.capacity.is_sorted();
                 assert!(!is_held || data_rtt < 1.35, "{path:?}: {data_rtt}");
             }

@@ -22,15 +22,19 @@ const MAX_TRIAL_LOSS: Duration = Duration::from_millis(250);
 const CLEARLY_LESS: f64 = 0.9;
 /// RTTs, and at least this time, in which the remaining streams may grow to the previous goodput.
 const RECOVERY_TIME: (u32, Duration) = (20, Duration::from_secs(2));
-/// The timeout of a ramp-up, in RTTs and at least this time, whether the goodput still grows or not.
+/// The timeout of a ramp-up, in RTTs and at least this time, whether the goodput still grows or
+/// not.
 const RAMP_UP_TIMEOUT: (u32, Duration) = (50, Duration::from_secs(5));
 /// The share of the streams' common bound from which slow start reaches it within two RTTs.
 const NEAR_BOUND: f64 = 0.25;
-/// The remaining time below which the number does not change, because a change would have no effect before the end.
+/// The remaining time below which the number does not change, because a change would have no effect
+/// before the end.
 const NEAR_END: Duration = Duration::from_secs(2);
-/// The least remaining time for closing streams that only fill the queue, or under pressure on this host.
+/// The least remaining time for closing streams that only fill the queue, or under pressure on this
+/// host.
 const MIN_LEFT_FOR_SPARE: Duration = Duration::from_secs(10);
-/// The least remaining time for a trial of fewer streams, which costs goodput while the others grow.
+/// The least remaining time for a trial of fewer streams, which costs goodput while the others
+/// grow.
 const MIN_LEFT_FOR_FEWER: Duration = Duration::from_secs(30);
 /// With losses the step is at least one part in this many of the streams, to exceed the noise.
 const LOSSY_STEP: usize = 4;
@@ -40,7 +44,8 @@ const PRESSED_STEP: usize = 4;
 const ANCHOR_LIFETIME: Duration = Duration::from_secs(10);
 /// The share of the streams kept on a crowded path.
 const CROWDED_SHARE: f64 = 0.75;
-/// A goodput that differs by this share from its usual value shows that the path or its traffic has changed.
+/// A goodput that differs by this share from its usual value shows that the path or its traffic has
+/// changed.
 const PATH_CHANGE: f64 = 0.25;
 
 impl StreamTuner {
@@ -71,8 +76,8 @@ impl StreamTuner {
         }
     }
 
-    /// Returns a larger number of streams and the duration of its slow start if the slow start of the present streams
-    /// is about to end at their bound.
+    /// Returns a larger number of streams and the duration of its slow start if the slow start of
+    /// the present streams is about to end at their bound.
     fn more_before_bound(&self, seen: &Interval, now: Duration) -> Option<(usize, Duration)> {
         let bound = self.bound?;
         let each = Rate::over(bound.window, seen.rtt.get()).as_bits_per_sec() as f64;

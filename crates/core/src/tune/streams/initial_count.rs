@@ -13,8 +13,8 @@ pub(super) const SEGMENT: Bytes = Bytes::new(1448);
 pub(super) const INITIAL_WINDOW: Bytes = Bytes::new(INITIAL_SEGMENTS * SEGMENT.get());
 /// On a shorter path slow start ends before further connections are open.
 const MIN_SEVERAL_RTT: Duration = Duration::from_millis(20);
-/// One stream per this part of the RTT: at 10 Gbit/s 3.75 MB pass in it, the bytes in flight of one stream of a server
-/// with default settings (docs/servers.md).
+/// One stream per this part of the RTT: at 10 Gbit/s 3.75 MB pass in it, the bytes in flight of one
+/// stream of a server with default settings (docs/servers.md).
 const RTT_PER_STREAM: Duration = Duration::from_millis(3);
 /// The largest initial number: twice as many would save one further RTT.
 pub const MAX_INITIAL_STREAMS: usize = 64;

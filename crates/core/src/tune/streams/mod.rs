@@ -1,5 +1,5 @@
-//! Longhaul's own tuner of the number of streams: finds the number that a path needs within some RTTs, and follows
-//! changes.
+//! Longhaul's own tuner of the number of streams: finds the number that a path needs within some
+//! RTTs, and follows changes.
 //!
 //! ```text
 //!  Ramp-up ----goodput has stopped growing----> Hold ----due----> Trial: more, or fewer ----verdict----> Hold
@@ -7,21 +7,22 @@
 //!                                                '---- a queue, and persistent losses: a quarter fewer ---'
 //! ```
 //!
-//! **Ramp-up.** On a long path and for a large file, several connections leave slow start sooner than one. If the limit
-//! of each stream is known to the sender, their number doubles before they reach it, as long as neither a queue nor a
-//! loss occurs.
+//! **Ramp-up.** On a long path and for a large file, several connections leave slow start sooner
+//! than one. If the limit of each stream is known to the sender, their number doubles before they
+//! reach it, as long as neither a queue nor a loss occurs.
 //!
-//! **Trial.** Another number of streams, until its ramp-up is over and several intervals agree. The number doubles as
-//! long as the goodput grows in proportion: each stream is limited by its window, not by the path. If the goodput grows
-//! by less, the number becomes the one that the path's rate needs; if it does not grow, the previous number. Streams
-//! without a gain are closed step by step, as the others grow. A trial of fewer streams keeps them if the goodput
-//! stays.
+//! **Trial.** Another number of streams, until its ramp-up is over and several intervals agree. The
+//! number doubles as long as the goodput grows in proportion: each stream is limited by its window,
+//! not by the path. If the goodput grows by less, the number becomes the one that the path's rate
+//! needs; if it does not grow, the previous number. Streams without a gain are closed step by step,
+//! as the others grow. A trial of fewer streams keeps them if the goodput stays.
 //!
-//! **Hold.** After a failed trial each direction backs off, for longer each time, so that on a steady path the number
-//! changes only once or twice per minute.
+//! **Hold.** After a failed trial each direction backs off, for longer each time, so that on a
+//! steady path the number changes only once or twice per minute.
 //!
-//! **Fairness.** If a queue stands and losses persist, a quarter of the streams is closed at any cost, and added again
-//! one at a time: like TCP's windows, the numbers of sessions that share a bottleneck become equal (AIMD).
+//! **Fairness.** If a queue stands and losses persist, a quarter of the streams is closed at any
+//! cost, and added again one at a time: like TCP's windows, the numbers of sessions that share a
+//! bottleneck become equal (AIMD).
 //!
 //! The tuner is a function of its observations; see `docs/streams.md`.
 
@@ -105,16 +106,17 @@ pub struct Interval {
     pub left: Bytes,
     /// Whether the disk, a configured limit or the CPU limited the streams, not the network.
     pub held_back: bool,
-    /// The share of the interval in which tasks of this host, or of this process's control group, waited for a CPU or
-    /// for memory; 0 if the kernel does not count it.
+    /// The share of the interval in which tasks of this host, or of this process's control group,
+    /// waited for a CPU or for memory; 0 if the kernel does not count it.
     pub pressure: f64,
 }
 
-/// The pressure from which tasks wait for a CPU or for memory most of the time, so that each further stream slows the
-/// others.
+/// The pressure from which tasks wait for a CPU or for memory most of the time, so that each
+/// further stream slows the others.
 ///
-/// On two cores that also emulate the path, 10 Gbit/s by 64 streams cause 0.5, beside two busy processes 0.75, and
-/// beside ten 0.9 and more (23 Nov 2026): only in the last case did more streams reduce the goodput.
+/// On two cores that also emulate the path, 10 Gbit/s by 64 streams cause 0.5, beside two busy
+/// processes 0.75, and beside ten 0.9 and more (23 Nov 2026): only in the last case did more
+/// streams reduce the goodput.
 const HIGH_PRESSURE: f64 = 0.8;
 
 impl Interval {
@@ -206,20 +208,23 @@ pub trait CountTuner: Send {
     /// Returns the result for later transfers, once it is certain.
     fn conclusion(&self) -> Option<Remembered>;
 
-    /// Records that the server accepts no more than `open` connections, for the time `wait` of a Retry-After.
+    /// Records that the server accepts no more than `open` connections, for the time `wait` of a
+    /// Retry-After.
     fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration);
 
     /// Sets a cap of the number, which may be lowered and raised at any time.
     fn set_cap(&mut self, cap: usize, now: Duration);
 
-    /// Observes an interval that ended at `now`, since a fixed moment; returns the new number of streams.
+    /// Observes an interval that ended at `now`, since a fixed moment; returns the new number of
+    /// streams.
     ///
     /// If the number decreases, the slowest streams should be closed.
     fn observe(&mut self, seen: &Interval, now: Duration) -> usize;
 }
 
 impl StreamTuner {
-    /// Creates a tuner; [`CountTuner::streams`] may be opened as soon as the server has answered a range request.
+    /// Creates a tuner; [`CountTuner::streams`] may be opened as soon as the server has answered a
+    /// range request.
     pub fn new(start: &StreamTunerStart) -> Self {
         // The ramp-up after a change takes RTTs.
         let rest =

@@ -14,12 +14,13 @@ const MAX_INTERVALS: usize = 16;
 const QUEUE_RTT_SHARE: f64 = 0.05;
 /// The least queue that counts, as a time; shorter ones are noise.
 const MIN_QUEUE: Duration = Duration::from_millis(3);
-/// The least number of packets out of order in an interval that counts as a loss; fewer may be reordering.
+/// The least number of packets out of order in an interval that counts as a loss; fewer may be
+/// reordering.
 const LOSS_PACKETS: u64 = 3;
 /// The share of the intervals from which losses are persistent.
 const PERSISTENT_LOSS: f64 = 0.3;
-/// The share of packets out of order from which the loss rate is too high for random losses: it corresponds to a loss
-/// rate of 0.7 % (x^2 / 1.5, for Reno).
+/// The share of packets out of order from which the loss rate is too high for random losses: it
+/// corresponds to a loss rate of 0.7 % (x^2 / 1.5, for Reno).
 const HEAVY_REORDERING: f64 = 0.1;
 /// The number of consecutive intervals with a queue that shows that the path fills.
 const FILLING_INTERVALS: usize = 2;
@@ -55,7 +56,8 @@ struct IntervalSample {
 pub(super) struct IntervalStatistics {
     /// The end of the last interval.
     last: Option<Duration>,
-    /// The share of packets out of order: a long moving average, because a stream that leaves slow start may have many.
+    /// The share of packets out of order: a long moving average, because a stream that leaves slow
+    /// start may have many.
     out_of_order: f64,
     samples: VecDeque<IntervalSample>,
     /// Whether a packet was lost since the last change.
@@ -74,7 +76,8 @@ pub(super) struct IntervalMean {
     queue: QueueSpread,
     /// The share of the intervals in which packets were lost.
     loss: f64,
-    /// The moving average of the share of packets out of order, continued over changes of the number of streams.
+    /// The moving average of the share of packets out of order, continued over changes of the
+    /// number of streams.
     out_of_order: f64,
     held_back: f64,
     pressed: f64,
@@ -129,7 +132,8 @@ impl IntervalStatistics {
         self.samples.drain(..old);
     }
 
-    /// Returns the mean of the last `most` intervals that ended after `since`; `None` if no data arrived in them.
+    /// Returns the mean of the last `most` intervals that ended after `since`; `None` if no data
+    /// arrived in them.
     ///
     /// Held-back intervals are ignored unless they are many.
     pub(super) fn view(&self, since: Duration, most: usize) -> Option<IntervalMean> {
@@ -228,13 +232,13 @@ impl IntervalMean {
         self.out_of_order > HEAVY_REORDERING
     }
 
-    /// Returns the largest number of streams at the present loss rate, so that on average one stream at a time recovers
-    /// from a loss.
+    /// Returns the largest number of streams at the present loss rate, so that on average one
+    /// stream at a time recovers from a loss.
     ///
-    /// A stream with a window of W packets receives W packets out of order until a retransmission, and loses one packet
-    /// in 2 W^2 / 3 (Reno): n streams, each with the share x out of order, have n x = 1.5 n / W losses per RTT. A
-    /// single stream responds to one loss per RTT. Few losses without a queue may be random, independent of the number
-    /// of streams.
+    /// A stream with a window of W packets receives W packets out of order until a retransmission,
+    /// and loses one packet in 2 W^2 / 3 (Reno): n streams, each with the share x out of order,
+    /// have n x = 1.5 n / W losses per RTT. A single stream responds to one loss per RTT. Few
+    /// losses without a queue may be random, independent of the number of streams.
     pub(super) fn max_streams_at_loss(&self) -> usize {
         if self.is_losing_much() || self.queue.longest > 0.0 {
             (1.0 / self.out_of_order) as usize
@@ -248,14 +252,16 @@ impl IntervalMean {
         self.held_back >= HELD_BACK_SHARE
     }
 
-    /// Returns whether this host lacks CPU time or memory, so that more streams would slow the present ones.
+    /// Returns whether this host lacks CPU time or memory, so that more streams would slow the
+    /// present ones.
     pub(super) fn is_pressed(&self) -> bool {
         self.pressed >= PRESSED_SHARE
     }
 
     /// Returns the number of `streams` that only fill the queue.
     ///
-    /// (1 + standing queue) BDPs are in flight, of which the path needs one; a fifth of the rest is kept as a margin.
+    /// (1 + standing queue) BDPs are in flight, of which the path needs one; a fifth of the rest is
+    /// kept as a margin.
     pub(super) fn spare(&self, streams: usize) -> usize {
         (streams as f64 * 0.8 * self.queue.standing / (1.0 + self.queue.standing)) as usize
     }
@@ -320,7 +326,8 @@ mod tests {
         let some = view(&[60, 0, 60, 60].map(waits));
         assert!(some.has_queue() && some.spare(20) == 0);
         let view = view(&[90, 60, 60, 60].map(waits));
-        // 20 streams have 1.6 BDPs in flight: 12.5 of them are needed, and a fifth of the others stay.
+        // 20 streams have 1.6 BDPs in flight: 12.5 of them are needed, and a fifth of the others
+        // stay.
         assert_eq!((view.spare(20), view.spare(1)), (5, 0));
     }
 

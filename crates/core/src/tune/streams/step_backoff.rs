@@ -1,10 +1,12 @@
-//! Step size and backoff of trials in one direction: larger steps after each success, smaller and rarer ones after each failure.
+//! Step size and backoff of trials in one direction: larger steps after each success, smaller and
+//! rarer ones after each failure.
 
 use std::time::Duration;
 
 /// The backoff doubles after each failure, up to this multiple of the first.
 const MAX_REST_FACTOR: u32 = 8;
-/// The smallest step is one part in this many of the streams, rounded down, so that its effect exceeds the noise.
+/// The smallest step is one part in this many of the streams, rounded down, so that its effect
+/// exceeds the noise.
 const MIN_STEP_PART: usize = 8;
 
 /// Step size and backoff in one direction, up or down.

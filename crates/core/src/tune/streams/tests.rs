@@ -53,7 +53,8 @@ fn share(path: &mut SimulatedPath, session: &mut SimulatedSession, from: f64, en
     (session.received - before) / (end - from) / capacity
 }
 
-/// Runs a session on a path from the start; returns its share from `from` until `end`, and the session.
+/// Runs a session on a path from the start; returns its share from `from` until `end`, and the
+/// session.
 fn alone(mut path: SimulatedPath, from: f64, end: f64) -> (f64, SimulatedSession) {
     let mut session = path.session(0.0, FOREVER);
     (share(&mut path, &mut session, from, end), session)

@@ -9,16 +9,19 @@ use super::statistics::IntervalMean;
 
 /// The least relative gain for which more streams are kept.
 const MIN_GAIN: f64 = 0.05;
-/// The share of a gain in proportion to the streams from which each stream is limited by its window, not by the path.
+/// The share of a gain in proportion to the streams from which each stream is limited by its
+/// window, not by the path.
 const PROPORTIONAL_GAIN: f64 = 0.75;
-/// The least share of a gain in proportion to the streams, with losses but no queue: on a full path, more streams take
-/// the rest from other sessions, and a session that has half of the path gains less.
+/// The least share of a gain in proportion to the streams, with losses but no queue: on a full
+/// path, more streams take the rest from other sessions, and a session that has half of the path
+/// gains less.
 const FAIR_GAIN: f64 = 0.5;
 /// The share of the goodput that fewer streams must keep.
 const KEPT_GOODPUT: f64 = 0.97;
 /// The margin on the number of streams that a path needs, because not all streams are always busy.
 pub(super) const STREAM_MARGIN: f64 = 1.05;
-/// The least number of intervals for a verdict, and the number after which it no longer waits for certainty.
+/// The least number of intervals for a verdict, and the number after which it no longer waits for
+/// certainty.
 pub(super) const TRIAL_INTERVALS: (usize, usize) = (4, 12);
 
 /// The goodput of a number of streams, as the baseline of a trial.
@@ -29,7 +32,8 @@ pub(super) struct Level {
     pub(super) goodput: f64,
     /// The relative standard error of the goodput.
     pub(super) error: f64,
-    /// Whether the path was not full, so that the goodput divided by the streams is the capability of one stream.
+    /// Whether the path was not full, so that the goodput divided by the streams is the capability
+    /// of one stream.
     pub(super) had_room: bool,
     /// Whether packets were lost without a visible queue.
     lost: bool,
@@ -65,8 +69,8 @@ impl Level {
         ramp_up(Rate::bits_per_sec((self.goodput / self.streams.max(1) as f64) as u64).bdp(rtt), rtt)
     }
 
-    /// Returns whether the last two or three intervals with `streams`, a larger number, already show a gain in
-    /// proportion.
+    /// Returns whether the last two or three intervals with `streams`, a larger number, already
+    /// show a gain in proportion.
     pub(super) fn grows_in_proportion(&self, streams: usize, last: &IntervalMean) -> bool {
         let share = streams as f64 / self.streams.max(1) as f64 - 1.0;
         last.intervals >= 2

@@ -24,10 +24,12 @@ pub struct RangeEvidence {
     pub digest: Option<Checksum>,
 }
 
-/// Requests the last byte of a file; returns whether the answer is that range of a file of this size, with evidence by
-/// which other ranges are known to be of the same state, and the file's digest, if it is stated.
+/// Requests the last byte of a file; returns whether the answer is that range of a file of this
+/// size, with evidence by which other ranges are known to be of the same state, and the file's
+/// digest, if it is stated.
 ///
-/// Servers to which another one redirects may state different evidence of one file, so that theirs counts for nothing.
+/// Servers to which another one redirects may state different evidence of one file, so that theirs
+/// counts for nothing.
 ///
 /// # Errors
 /// [`Failure`] after the user's number of retries.

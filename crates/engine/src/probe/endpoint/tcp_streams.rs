@@ -19,8 +19,8 @@ use crate::probe::udp_session::{Echoes, UdpSession};
 const LOADED_INTERVAL: Duration = Duration::from_millis(5);
 /// The share of the budget that is left for a single connection.
 const ONE_SHARE: f64 = 0.6;
-/// The share of the budget for a single connection where the trains were slower than the path: loss, queue and the table by message
-/// size, which follow it, take a third.
+/// The share of the budget for a single connection where the trains were slower than the path:
+/// loss, queue and the table by message size, which follow it, take a third.
 const FAST_SHARE: f64 = 0.35;
 /// The share of the remaining budget for several connections; the rest is for the upload.
 const SEVERAL_SHARE: f64 = 0.5;

@@ -1,4 +1,5 @@
-//! UDP trains of the measurement endpoint: the path's MTU, rate, loss and queue, and what each message size carries.
+//! UDP trains of the measurement endpoint: the path's MTU, rate, loss and queue, and what each
+//! message size carries.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -184,7 +185,8 @@ fn count_loss(
     Ok(train)
 }
 
-/// Fills the queue. Some of the `trains` that found the rate may have filled it already; the `thin` train, of the loss, left it empty.
+/// Fills the queue. Some of the `trains` that found the rate may have filled it already; the `thin`
+/// train, of the loss, left it empty.
 fn find_queue(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,

@@ -15,8 +15,8 @@ use crate::path_memory::{self, Endpoint, KnownPath};
 use crate::probe::ProbeError;
 use crate::probe::target::ProbeTarget;
 
-/// Returns the bounds of a path's rate that bursts show as `rate`, unless a connection was steady: flights that are too
-/// short for the burst rate show too low a one.
+/// Returns the bounds of a path's rate that bursts show as `rate`, unless a connection was steady:
+/// flights that are too short for the burst rate show too low a one.
 pub(in crate::probe) fn unsteady_path(rows: &[TcpRow], rate: Rate, mtu: Bytes) -> Option<RateRange> {
     let plain = || rows.iter().filter(|row| row.is_plain());
     let most = plain().filter_map(|row| row.range).map(|range| ip_rate(range.most_bps, mtu)).max();

@@ -130,8 +130,8 @@ fn small_reply_is_sent_at_once_only_while_its_file_is_in_memory() {
         return println!("skipped: this kernel does not report cached pages");
     }
     assert!(!outgoing.is_cached(Bytes::kib(64)), "it is too long");
-    // The kernel keeps pages that another core is just adding to its lists; and what a read finds missing, it reads from the disk, at times
-    // before that read returns.
+    // The kernel keeps pages that another core is just adding to its lists; and what a read finds
+    // missing, it reads from the disk, at times before that read returns.
     let is_dropped = || {
         rustix::fs::fadvise(source.file(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
         std::thread::sleep(Duration::from_millis(10));

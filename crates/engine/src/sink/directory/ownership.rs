@@ -1,4 +1,5 @@
-//! The owners of a directory's entries: a file is trusted only if no other user can have written it.
+//! The owners of a directory's entries: a file is trusted only if no other user can have written
+//! it.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -20,8 +21,8 @@ pub(in crate::sink) fn is_of_others(found: &Stat) -> bool {
 }
 
 impl Directory {
-    /// Refuses to follow a symbolic link of another user in a directory where all may write, as fs.protected_symlinks
-    /// makes the kernel do (proc_sys_fs(5)).
+    /// Refuses to follow a symbolic link of another user in a directory where all may write, as
+    /// fs.protected_symlinks makes the kernel do (proc_sys_fs(5)).
     ///
     /// # Errors
     /// `PermissionDenied`, or the kernel's error on the link.
@@ -38,8 +39,9 @@ impl Directory {
         Ok(())
     }
 
-    /// Returns the metadata of a file that is created with this mode, and removed: its owner and permissions are those
-    /// of new files here, by the umask, the directory's access control list and the file system.
+    /// Returns the metadata of a file that is created with this mode, and removed: its owner and
+    /// permissions are those of new files here, by the umask, the directory's access control list
+    /// and the file system.
     ///
     /// # Errors
     /// The kernel's error.
@@ -58,8 +60,8 @@ impl Directory {
         Ok(found?)
     }
 
-    /// Returns whether a file can be trusted to hold what this user's earlier run has written: it is a regular file of
-    /// this user, has no other name, and no one else may write to it.
+    /// Returns whether a file can be trusted to hold what this user's earlier run has written: it
+    /// is a regular file of this user, has no other name, and no one else may write to it.
     pub(in crate::sink) fn is_own(&self, found: &Stat) -> bool {
         let others = Mode::WGRP | Mode::WOTH;
         let open_to = |found: &Stat| Mode::from_raw_mode(found.st_mode) & others;
@@ -75,7 +77,8 @@ impl Directory {
     /// Reads a whole file that only this user can have written.
     ///
     /// # Errors
-    /// `InvalidData` for a file of another user, or one of more than `limit`; else the kernel's error.
+    /// `InvalidData` for a file of another user, or one of more than `limit`; else the kernel's
+    /// error.
     pub(in crate::sink) fn read_own(&self, name: &OsStr, limit: Bytes) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         let file = self.open_to_read(name)?;

@@ -17,7 +17,8 @@ use crate::sink::part_names::{is_partial, numbered};
 const NAMELESS: &str = "download";
 
 impl PreparedOutput {
-    /// Returns the place of the file, with the `suggested` name if the user gave none; `None` for a stream.
+    /// Returns the place of the file, with the `suggested` name if the user gave none; `None` for a
+    /// stream.
     ///
     /// # Errors
     /// The kernel's error on the directory.
@@ -27,12 +28,13 @@ impl PreparedOutput {
         Ok(Some(OutputPlace { directory: directory.identity()?, name: name.map(OsStr::to_owned) }))
     }
 
-    /// Opens and locks the partial file; `suggested` is the name from the server or the URL, used if the user gave
-    /// none.
+    /// Opens and locks the partial file; `suggested` is the name from the server or the URL, used
+    /// if the user gave none.
     ///
     /// # Errors
-    /// [`OutputError::Failed`] if another file of the command has this place; [`OutputError::Exists`] if the name
-    /// exists and is not [replaced](Self::replaces); see also [`PartFile::open_in`].
+    /// [`OutputError::Failed`] if another file of the command has this place;
+    /// [`OutputError::Exists`] if the name exists and is not [replaced](Self::replaces); see also
+    /// [`PartFile::open_in`].
     pub fn open(&self, suggested: Option<&str>) -> Result<PartFile, OutputError> {
         let directory = match &self.location {
             OutputLocation::Directory(directory) => directory,
@@ -52,9 +54,10 @@ impl PreparedOutput {
         PartFile::open_in(ours, name)
     }
 
-    /// Opens and locks the partial file of the first name, if need be with a number, of which there is neither a file
-    /// nor a partial file of another job; should a file get the name meanwhile, [`PartFile::finish`] takes a further
-    /// one. A partial file without a usable journal is of no job.
+    /// Opens and locks the partial file of the first name, if need be with a number, of which there
+    /// is neither a file nor a partial file of another job; should a file get the name meanwhile,
+    /// [`PartFile::finish`] takes a further one. A partial file without a usable journal is of no
+    /// job.
     ///
     /// With `resumes`, the first name's partial file is used even where a file of the name exists.
     ///
@@ -92,7 +95,8 @@ impl PreparedOutput {
         Err(OutputError::Exists(directory.path_of(first)))
     }
 
-    /// Takes the place of `name`, before an existing file of this name is judged: it may be that of another URL.
+    /// Takes the place of `name`, before an existing file of this name is judged: it may be that of
+    /// another URL.
     fn claim(&self, directory: &Directory, name: &OsStr) -> Result<(), OutputError> {
         let Some(claims) = self.claims.as_ref().filter(|_| self.taken.get().is_none_or(|own| *own != *name))
         else {
@@ -112,8 +116,9 @@ impl PreparedOutput {
     }
 }
 
-/// Validates a suggested name. Refuses names of partial files, by which a server could plant the data that another
-/// transfer resumes from, and names that lead to other directories; [`NAMELESS`] takes their place.
+/// Validates a suggested name. Refuses names of partial files, by which a server could plant the
+/// data that another transfer resumes from, and names that lead to other directories; [`NAMELESS`]
+/// takes their place.
 fn plain_name(suggested: Option<&str>) -> &OsStr {
     let plain =
         |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']) && !is_partial(name);

@@ -41,7 +41,8 @@ pub(super) fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
     let Some((above, name)) = split(path) else { return prepare_directory(path) };
     let (mut directory, mut name) = (open_above(Directory::open(above), above, name)?, name.to_owned());
     for _ in 0..=MAX_LINKS {
-        // A link in /proc, as /dev/stdout leads to, refers to an open file of a process, not to a name.
+        // A link in /proc, as /dev/stdout leads to, refers to an open file of a process, not to a
+        // name.
         if directory.is_of_processes() {
             return Err(OutputError::NotAFile(path.to_owned()));
         }

@@ -13,7 +13,8 @@ use crate::sink::journal_file::JournalFile;
 use crate::sink::output_error::OutputError;
 use crate::sink::part_names::{JOURNAL, PART, beside};
 
-/// Returns the path of the partial file of the file at `target`; of this user's where another user has one too.
+/// Returns the path of the partial file of the file at `target`; of this user's where another user
+/// has one too.
 pub fn part_of(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default();
     let stem = Directory::open(target.parent().unwrap_or(Path::new("")))
@@ -21,8 +22,8 @@ pub fn part_of(target: &Path) -> PathBuf {
     target.with_file_name(beside(&stem, PART))
 }
 
-/// Removes what a killed run may have left beside the complete file at `target`: its journal, and the partial name if
-/// that is a link to the file.
+/// Removes what a killed run may have left beside the complete file at `target`: its journal, and
+/// the partial name if that is a link to the file.
 pub fn remove_leftovers(target: &Path) {
     let Some(name) = target.file_name() else { return };
     let Ok(directory) = Directory::open(target.parent().unwrap_or(Path::new(""))) else { return };
@@ -34,8 +35,9 @@ pub fn remove_leftovers(target: &Path) {
     remove_stray_journal(&directory, name);
 }
 
-/// Returns the name after which the partial file and the journal of `target` are named: `target`, or where another user's
-/// files have these names, or had them when this user's were begun, one with this user's number.
+/// Returns the name after which the partial file and the journal of `target` are named: `target`,
+/// or where another user's files have these names, or had them when this user's were begun, one
+/// with this user's number.
 pub(super) fn stem(directory: &Directory, target: &OsStr) -> OsString {
     let look = |name: &OsStr| directory.look(name, false);
     let is_taken =
@@ -49,8 +51,8 @@ pub(super) fn stem(directory: &Directory, target: &OsStr) -> OsString {
     if uses_number { numbered } else { target.to_owned() }
 }
 
-/// Removes the journal of a transfer to `target` that was killed between renaming its partial file and removing the
-/// journal.
+/// Removes the journal of a transfer to `target` that was killed between renaming its partial file
+/// and removing the journal.
 pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
     let stem = stem(directory, target);
     let is_absent = |suffix| {
@@ -62,7 +64,8 @@ pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
     if is_absent(JOURNAL) || !is_absent(PART) {
         return;
     }
-    // The lock keeps out a transfer that starts meanwhile; a non-empty partial file belongs to such a transfer.
+    // The lock keeps out a transfer that starts meanwhile; a non-empty partial file belongs to such
+    // a transfer.
     let part = directory.try_clone().map(|directory| PartFile::open_in(directory, target));
     if let Ok(Ok(part)) = part
         && part.file.metadata().is_ok_and(|meta| meta.len() == 0)

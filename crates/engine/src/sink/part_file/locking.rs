@@ -15,9 +15,11 @@ use crate::sink::output_error::OutputError;
 use crate::sink::part_names::{PART, beside};
 
 impl PartFile {
-    /// Opens or creates the partial file of `target` in `directory`, and locks it against other transfers.
+    /// Opens or creates the partial file of `target` in `directory`, and locks it against other
+    /// transfers.
     ///
-    /// A file that others could have written is not used: another user's is left alone, and this user's is replaced.
+    /// A file that others could have written is not used: another user's is left alone, and this
+    /// user's is replaced.
     ///
     /// # Errors
     /// [`OutputError`]: the target is a directory, the partial file cannot be created, or another transfer writes it.
@@ -25,10 +27,12 @@ impl PartFile {
         Self::open(directory, target, true)
     }
 
-    /// Opens an existing partial file of `target` in `directory`, and locks it against other transfers.
+    /// Opens an existing partial file of `target` in `directory`, and locks it against other
+    /// transfers.
     ///
     /// # Errors
-    /// See [`PartFile::open_in`]; [`OutputError::Create`] with `NotFound` if there is no partial file.
+    /// See [`PartFile::open_in`]; [`OutputError::Create`] with `NotFound` if there is no partial
+    /// file.
     pub fn open_existing_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
         Self::open(directory, target, false)
     }
@@ -58,7 +62,8 @@ impl PartFile {
             }
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                // Some cluster file systems have no locks; the user must then avoid two transfers to one name.
+                // Some cluster file systems have no locks; the user must then avoid two transfers
+                // to one name.
                 Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
                 Err(Errno::WOULDBLOCK) => return Err(OutputError::Busy(target_path)),
                 Err(error) => return Err(failed(error.into())),
@@ -70,7 +75,8 @@ impl PartFile {
                 continue;
             }
             let found = fstat(&file).map_err(|error| failed(error.into()))?;
-            // One with another name may be complete: a run may have been killed between link and unlink of a rename.
+            // One with another name may be complete: a run may have been killed between link and
+            // unlink of a rename.
             if directory.is_own(&found) {
                 break file;
             }

@@ -36,12 +36,12 @@ impl FileLocation {
 }
 
 impl PartFile {
-    /// Makes the content durable and gives the file its final name atomically; the file takes over the permissions of a
-    /// replaced one.
+    /// Makes the content durable and gives the file its final name atomically; the file takes over
+    /// the permissions of a replaced one.
     ///
     /// # Errors
-    /// [`OutputError::Exists`] if the name exists, `replace` is not set and the name takes no number, else [`OutputError::Write`]; the partial
-    /// file then stays.
+    /// [`OutputError::Exists`] if the name exists, `replace` is not set and the name takes no
+    /// number, else [`OutputError::Write`]; the partial file then stays.
     pub fn finish(&self, replace: bool) -> Result<Finished, OutputError> {
         self.finish_with(replace, || self.sync_names())
     }
@@ -94,8 +94,9 @@ impl PartFile {
         Ok(Finished { path, warnings })
     }
 
-    /// Gives the partial file, to which only its owner may write, the permissions of the file to replace, or those of new
-    /// files, within those that it may have; returns the previous ones, if different.
+    /// Gives the partial file, to which only its owner may write, the permissions of the file to
+    /// replace, or those of new files, within those that it may have; returns the previous ones, if
+    /// different.
     fn take_mode(&self, names: &FileLocation, replace: bool) -> io::Result<Option<Mode>> {
         let bits = |mode| Mode::from_raw_mode(mode) & ALL_MODES;
         let is_file = |there: &Stat| FileType::from_raw_mode(there.st_mode).is_file();

@@ -25,11 +25,12 @@ impl PartFile {
         emptied.map_err(|source| OutputError::Create { path: self.part_path.clone(), source })
     }
 
-    /// Reserves the file's space on disk, so that a full disk is reported before the first byte; of a shared file, that of
-    /// the range alone.
+    /// Reserves the file's space on disk, so that a full disk is reported before the first byte; of
+    /// a shared file, that of the range alone.
     ///
     /// # Errors
-    /// [`OutputError::Reserve`] if the space is insufficient; the file and its journal are then unchanged.
+    /// [`OutputError::Reserve`] if the space is insufficient; the file and its journal are then
+    /// unchanged.
     pub fn reserve(&self, size: Bytes) -> Result<(), OutputError> {
         if self.is_stream() {
             return Ok(());
@@ -45,14 +46,16 @@ impl PartFile {
         };
         let before = self.file.metadata().map_err(failed)?;
         let is_whole = self.slice.is_none();
-        // Blocks of the partial file are counted in units of 512 bytes. Which of a shared one are the range's is not known; one
-        // without data has none, unless a worker was killed before its first byte.
+        // Blocks of the partial file are counted in units of 512 bytes. Which of a shared one are
+        // the range's is not known; one without data has none, unless a worker was killed before
+        // its first byte.
         let held = match is_whole {
             true => before.blocks() * 512,
             false if self.has_data(range) => range.len().get(),
             false => 0,
         };
-        // First, because fallocate fills the disk before it fails, and other programs' writes fail meanwhile.
+        // First, because fallocate fills the disk before it fails, and other programs' writes fail
+        // meanwhile.
         let free = self.free_of(geteuid().is_root()).map_err(failed)?.get();
         if free.saturating_add(held) < range.len().get() {
             return Err(failed(Errno::NOSPC.into()));
@@ -81,7 +84,8 @@ impl PartFile {
         }
     }
 
-    /// Returns the space that all users may still fill on the file's file system; no limit if it states no size.
+    /// Returns the space that all users may still fill on the file's file system; no limit if it
+    /// states no size.
     ///
     /// # Errors
     /// The kernel's error.

@@ -161,7 +161,8 @@ fn mode_is_that_of_the_replaced_file_or_the_umask() {
     assert_eq!(mode(), fresh);
 }
 
-/// What others may have written is neither resumed nor written to; the file that replaces it is this user's alone.
+/// What others may have written is neither resumed nor written to; the file that replaces it is
+/// this user's alone.
 #[test]
 fn only_what_this_user_alone_can_have_written_is_resumed() {
     use std::os::unix::fs::PermissionsExt;

@@ -182,7 +182,8 @@ fn parked_segments_are_bounded_and_hashed_without_reading() {
     drop(round);
 }
 
-/// All fragments together are less than a quarter of the application buffer; their segments exceed the whole buffer.
+/// All fragments together are less than a quarter of the application buffer; their segments exceed
+/// the whole buffer.
 #[test]
 fn fragments_in_large_segments_leave_memory_for_the_missing_front() {
     let dir = tempfile::tempdir_in(".").unwrap();

@@ -26,8 +26,9 @@ impl Pipeline {
         Ok(self.digests(wanted, cancel)?.and_then(|digests| digests.whole))
     }
 
-    /// Returns the file's digests. Bytes that were not hashed while they were written are read through the page cache; only
-    /// [`Self::read_back`] drops cached pages first. `Ok(None)` if cancelled.
+    /// Returns the file's digests. Bytes that were not hashed while they were written are read
+    /// through the page cache; only [`Self::read_back`] drops cached pages first. `Ok(None)` if
+    /// cancelled.
     ///
     /// # Errors
     /// [`OutputError::Write`].
@@ -83,8 +84,8 @@ impl Pipeline {
         OutputError::Write { operation: "verify", path: self.part.path().to_owned(), source }
     }
 
-    /// Reads the file's digests from the device, after dropping cached pages, which also detects lost writes.
-    /// `Ok(None)` if cancelled.
+    /// Reads the file's digests from the device, after dropping cached pages, which also detects
+    /// lost writes. `Ok(None)` if cancelled.
     ///
     /// # Errors
     /// [`OutputError::Write`].

@@ -25,17 +25,18 @@ use crate::digest::{FileDigests, PrefixDigest, WantedDigests};
 use crate::sink::segment_pool::Segment;
 use crate::tree_digest::TreeDigest;
 
-/// The number of written bytes after a piece that are read ahead into the page cache: a few requests keep a device busy.
+/// The number of written bytes after a piece that are read ahead into the page cache: a few
+/// requests keep a device busy.
 const AHEAD: Bytes = Bytes::mib(4);
 /// The bytes read from the file at once: an aligned block.
 const PIECE: Bytes = Bytes::mib(1);
 /// The interval of checks for an idle device, and for out-of-order ranges that can be read.
 const TICK: Duration = Duration::from_millis(10);
-/// The divisor of the application buffer that may be parked for the digest: the four writers of Direct I/O finish out
-/// of order.
+/// The divisor of the application buffer that may be parked for the digest: the four writers of
+/// Direct I/O finish out of order.
 const PARKED_SHARE: u64 = 4;
-/// The maximum time that a segment is parked while bytes before it are missing: those may wait for its memory when
-/// other transfers start and the pool's share shrinks.
+/// The maximum time that a segment is parked while bytes before it are missing: those may wait for
+/// its memory when other transfers start and the pool's share shrinks.
 const LONGEST_PARKED: Duration = Duration::from_secs(1);
 /// The nice value, which gives a tenth of the scheduler's weight of a writer.
 const NICE: i32 = 10;
@@ -73,9 +74,11 @@ struct ParkedSegment {
     since: Instant,
 }
 
-/// A round of writing, during which segments are parked. Owned by the thread of [`HashFollower::run`].
+/// A round of writing, during which segments are parked. Owned by the thread of
+/// [`HashFollower::run`].
 ///
-/// Ends when dropped, even if the thread did not start or panicked: parked segments would never be freed.
+/// Ends when dropped, even if the thread did not start or panicked: parked segments would never be
+/// freed.
 #[must_use = "segments are parked only until it is dropped"]
 pub(super) struct Round<'a>(&'a HashFollower);
 
@@ -88,7 +91,8 @@ impl Drop for Round<'_> {
 }
 
 impl HashFollower {
-    /// Creates a follower of zero bytes; the writers add to `tree`, and the `wanted` digests are computed in order.
+    /// Creates a follower of zero bytes; the writers add to `tree`, and the `wanted` digests are
+    /// computed in order.
     pub(super) fn new(wanted: WantedDigests, tree: Option<Arc<TreeDigest>>) -> Self {
         Self {
             wanted,
@@ -172,7 +176,8 @@ impl HashFollower {
         self.in_order.lock().digests()
     }
 
-    /// Drops the hashes of `range`, which was removed from the written ranges, and everything that depends on them.
+    /// Drops the hashes of `range`, which was removed from the written ranges, and everything that
+    /// depends on them.
     pub(super) fn forget(&self, range: ByteRange) {
         let mut in_order = self.in_order.lock();
         if let Some(tree) = &self.tree {
@@ -185,8 +190,8 @@ impl HashFollower {
         }
     }
 
-    /// Hashes until [`Self::end`]. Reads from the file only while `is_idle` reports an idle device; `written` returns
-    /// the written ranges.
+    /// Hashes until [`Self::end`]. Reads from the file only while `is_idle` reports an idle device;
+    /// `written` returns the written ranges.
     ///
     /// # Errors
     /// The kernel's error on the file. Earlier hashes stay valid.
@@ -196,7 +201,8 @@ impl HashFollower {
         written: impl Fn() -> RangeSet,
         is_idle: impl Fn() -> bool,
     ) -> io::Result<()> {
-        // Linux applies the call to the calling thread. A failure only leaves the thread its usual priority.
+        // Linux applies the call to the calling thread. A failure only leaves the thread its usual
+        // priority.
         let _ = rustix::process::setpriority_process(None, NICE);
         self.follow(PieceReader::new(file), written, is_idle)
     }
@@ -226,7 +232,8 @@ impl HashFollower {
         }
     }
 
-    /// Returns the digests of the file's first `end` bytes, all of which are written; `Ok(None)` if cancelled.
+    /// Returns the digests of the file's first `end` bytes, all of which are written; `Ok(None)` if
+    /// cancelled.
     ///
     /// # Errors
     /// The kernel's error on the file.
@@ -267,8 +274,8 @@ impl HashFollower {
     /// Hashes a written range that was not hashed from memory; returns whether there was one.
     fn hash_written(&self, reader: &mut PieceReader<'_>, written: impl Fn() -> RangeSet) -> io::Result<bool> {
         let mut in_order = self.in_order.lock();
-        // Read under the lock: a forgotten range is removed from the written ranges before it is removed from the
-        // digests.
+        // Read under the lock: a forgotten range is removed from the written ranges before it is
+        // removed from the digests.
         let written = written();
         let hashed = in_order.hashed();
         let stretch = written.iter().find(|range| range.start() <= hashed && hashed < range.end());
@@ -301,8 +308,8 @@ impl HashFollower {
     }
 }
 
-/// Reads pieces of a file that is being written. Bytes after a piece must not enter the page cache before they are
-/// written.
+/// Reads pieces of a file that is being written. Bytes after a piece must not enter the page cache
+/// before they are written.
 struct PieceReader<'a> {
     file: &'a File,
     buffer: Vec<u8>,

@@ -34,7 +34,8 @@ impl<'a> Inlet<'a> {
         self.queue
     }
 
-    /// Takes a segment to fill; see [`SegmentPool::take`](crate::sink::segment_pool::SegmentPool::take).
+    /// Takes a segment to fill; see
+    /// [`SegmentPool::take`](crate::sink::segment_pool::SegmentPool::take).
     ///
     /// # Errors
     /// ENOMEM if the kernel has no memory for the segment.

@@ -1,4 +1,5 @@
-//! Checks that another program has not removed, replaced or truncated the partial file, before the journal is written.
+//! Checks that another program has not removed, replaced or truncated the partial file, before the
+//! journal is written.
 
 use std::io;
 
@@ -17,7 +18,8 @@ impl Pipeline {
         self.part.store(&journal, committed)
     }
 
-    /// Checks the name and length of the partial file; with `at_end` it must not be longer than expected either.
+    /// Checks the name and length of the partial file; with `at_end` it must not be longer than
+    /// expected either.
     pub(super) fn check_part(&self, at_end: bool) -> Result<(), OutputError> {
         let checked = self.part.check_name().and_then(|()| {
             let least = self.least_length();
@@ -37,7 +39,8 @@ impl Pipeline {
         self.size.known.map_or_else(|| self.checkpoint.end_of_written(), Bytes::get)
     }
 
-    /// Checks that bytes of a file of unknown size may be written: an endless one would fill the disk for all its users.
+    /// Checks that bytes of a file of unknown size may be written: an endless one would fill the
+    /// disk for all its users.
     pub(super) fn check_room(&self, range: ByteRange) -> Result<(), OutputError> {
         if self.size.known.is_some() {
             return Ok(());
@@ -58,7 +61,8 @@ impl Pipeline {
         Err(OutputError::Write { operation: "write", path: self.part.path().to_owned(), source })
     }
 
-    /// Discards a partial file that another program has changed, because it is unknown which bytes are right.
+    /// Discards a partial file that another program has changed, because it is unknown which bytes
+    /// are right.
     fn discard_changed(&self, error: &OutputError) {
         if matches!(error, OutputError::PartChanged { .. }) {
             self.part.discard();

@@ -78,8 +78,8 @@ fn run_through(pipeline: &Pipeline, writer: &Arc<dyn Writer>, range: ByteRange) 
     failures.iter().map(OutputError::to_string).collect()
 }
 
-/// Applies `change` to the partial file after its first bytes, and continues writing; returns the reason why the file
-/// is not completed.
+/// Applies `change` to the partial file after its first bytes, and continues writing; returns the
+/// reason why the file is not completed.
 fn changed(size: Option<Bytes>, change: impl FnOnce(&std::path::Path)) -> String {
     let dir = tempfile::tempdir_in(".").unwrap();
     let target = dir.path().join("file");
@@ -227,7 +227,8 @@ fn file_with_a_hole_or_a_failed_writer_gets_no_final_name() {
     }
 }
 
-/// The steps of a transfer that starts over: drain, forget, receive again; a sample can be read meanwhile.
+/// The steps of a transfer that starts over: drain, forget, receive again; a sample can be read
+/// meanwhile.
 #[test]
 fn forgotten_range_is_received_again_and_reads_as_written_last() {
     for choice in [WriterChoice::Auto, WriterChoice::Direct, WriterChoice::Mmap, WriterChoice::Buffered] {

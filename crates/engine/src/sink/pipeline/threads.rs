@@ -26,7 +26,8 @@ pub struct Running<'scope> {
 }
 
 impl Pipeline {
-    /// Starts the writers, and the thread that commits; `fail` is called with each failure, including panics.
+    /// Starts the writers, and the thread that commits; `fail` is called with each failure,
+    /// including panics.
     ///
     /// After a failure segments are still taken and freed, so that no receiver blocks.
     pub fn start<'scope, 'env: 'scope>(
@@ -38,7 +39,8 @@ impl Pipeline {
     ) -> Running<'scope> {
         self.checkpoint.begin();
         let committer = self.journal.as_ref().and_then(|_| {
-            // Opened before the first write, so that this descriptor reports every write-back error.
+            // Opened before the first write, so that this descriptor reports every write-back
+            // error.
             let file = self.part.reopen();
             let commit = move || self.commit(file, fail);
             let started = named("checkpoint").spawn_scoped(threads, commit);
@@ -55,7 +57,8 @@ impl Pipeline {
         Running { pipeline: self, writers, committer, hasher }
     }
 
-    /// Starts the thread that hashes behind the writers; without that thread, the file is read at the end.
+    /// Starts the thread that hashes behind the writers; without that thread, the file is read at
+    /// the end.
     fn start_hasher<'scope>(
         &'scope self,
         threads: &'scope Scope<'scope, '_>,
@@ -148,7 +151,8 @@ impl Pipeline {
 }
 
 impl Running<'_> {
-    /// Waits until all segments are written and committed; every [`Inlet`](super::Inlet) must be dropped.
+    /// Waits until all segments are written and committed; every [`Inlet`](super::Inlet) must be
+    /// dropped.
     pub fn end(self) {
         let Self { pipeline, writers, committer, hasher } = self;
         let join = |thread: ScopedJoinHandle<'_, ()>| {

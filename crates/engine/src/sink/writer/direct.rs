@@ -12,7 +12,8 @@ use longhaul_sys::memory::AlignedBuf;
 
 use super::Writer;
 
-/// Writes the aligned middle of every piece directly, and its unaligned ends through the page cache.
+/// Writes the aligned middle of every piece directly, and its unaligned ends through the page
+/// cache.
 #[derive(Debug)]
 pub(super) struct Direct {
     direct: File,
@@ -24,8 +25,8 @@ pub(super) struct Direct {
 const LIKELY: u64 = 4096;
 
 impl Direct {
-    /// Opens the file for a writer that the user requested. If the kernel does not report support for Direct I/O
-    /// (before Linux 6.1, and on many file systems), a trial decides.
+    /// Opens the file for a writer that the user requested. If the kernel does not report support
+    /// for Direct I/O (before Linux 6.1, and on many file systems), a trial decides.
     pub(super) fn new(file: &File) -> io::Result<Self> {
         match direct_io::ask(file) {
             Some(DirectIoFact::Aligned(align)) => Self::aligned(file, align.get()),

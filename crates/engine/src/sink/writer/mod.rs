@@ -78,8 +78,8 @@ pub fn open(choice: WriterChoice, file: &File, size: Option<Bytes>) -> io::Resul
     }
 }
 
-/// Writes with pwrite through the page cache, and bounds dirty pages so that the kernel never throttles the writer for long:
-/// write-back starts at once, and clean pages are dropped.
+/// Writes with pwrite through the page cache, and bounds dirty pages so that the kernel never
+/// throttles the writer for long: write-back starts at once, and clean pages are dropped.
 #[derive(Debug)]
 struct Buffered {
     file: File,
@@ -87,7 +87,8 @@ struct Buffered {
     in_write_back: Mutex<VecDeque<ByteRange>>,
 }
 
-/// The number of pieces in write-back before the oldest is awaited: enough to keep a fast device busy.
+/// The number of pieces in write-back before the oldest is awaited: enough to keep a fast device
+/// busy.
 const MAX_WRITE_BACK: usize = 8;
 
 impl Buffered {
@@ -114,16 +115,18 @@ impl Writer for Buffered {
     }
 
     fn threads(&self) -> usize {
-        // The kernel serialises writes to one inode; the second thread waits for write-back meanwhile.
+        // The kernel serialises writes to one inode; the second thread waits for write-back
+        // meanwhile.
         2
     }
 }
 
-/// A shared mapping of the file, into which segments are copied: UsadaFox's third buffer. The kernel decides when to write
-/// them back, as in the paper; an empty file cannot be mapped, and needs no mapping.
+/// A shared mapping of the file, into which segments are copied: UsadaFox's third buffer. The
+/// kernel decides when to write them back, as in the paper; an empty file cannot be mapped, and
+/// needs no mapping.
 ///
-/// Starting write-back after each segment (sync_file_range) doubled the CPU time in a measurement: pages in use are
-/// write-protected and faulted in again.
+/// Starting write-back after each segment (sync_file_range) doubled the CPU time in a measurement:
+/// pages in use are write-protected and faulted in again.
 impl Writer for Option<FileMap> {
     fn name(&self) -> &'static str {
         "mmap"

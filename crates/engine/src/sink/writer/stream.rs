@@ -24,7 +24,8 @@ pub(crate) struct StreamWriter {
     stop: Cancel,
 }
 
-/// A write of at most this size does not block once poll(2) reports the stream writable (POSIX, PIPE_BUF).
+/// A write of at most this size does not block once poll(2) reports the stream writable (POSIX,
+/// PIPE_BUF).
 const PIECE: usize = 4096;
 /// The requested size of a pipe: the maximum without privilege (pipe(7), pipe-max-size).
 const PIPE: usize = 1 << 20;
@@ -64,7 +65,8 @@ impl StreamWriter {
     }
 }
 
-/// Opens a pipe again in non-blocking mode. The flags of `file` itself are shared with other processes.
+/// Opens a pipe again in non-blocking mode. The flags of `file` itself are shared with other
+/// processes.
 fn unblocked(file: &File) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);

@@ -1,8 +1,8 @@
 //! Chooses the length of the chunks of a MODE E transfer.
 //!
-//! Between two chunks the server waits until every connection has sent its part, and only there can the number of
-//! connections change. Chunks therefore last long, but not at first, while the rate and the best number of connections
-//! are unknown.
+//! Between two chunks the server waits until every connection has sent its part, and only there can
+//! the number of connections change. Chunks therefore last long, but not at first, while the rate
+//! and the best number of connections are unknown.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use longhaul_core::units::{Bytes, Rate};
 
 /// The duration of the first chunk at a known rate: that of slow start on a long path.
 const SHORTEST_TIME: Duration = Duration::from_secs(2);
-/// The maximum duration of a chunk: if the file changes, all bytes since the last check are taken back.
+/// The maximum duration of a chunk: if the file changes, all bytes since the last check are taken
+/// back.
 const LONGEST_TIME: Duration = Duration::from_secs(16);
 /// The first chunk's length while no rate is known: two seconds at 256 Mbit/s.
 const FIRST_CHUNK: Bytes = Bytes::mib(64);

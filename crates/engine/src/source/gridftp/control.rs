@@ -20,8 +20,8 @@ use crate::connect::{Deadline, Received, Transport, wait_readable};
 const REPLY_BUFFER: usize = 16 << 10;
 /// The number of commands sent ahead of their replies; they fit into socket buffers of 64 KiB.
 const MAX_FLIGHT: usize = 64;
-/// The timeout for the server's reply after a data connection breaks: a round trip of a long path, and the server's
-/// processing time.
+/// The timeout for the server's reply after a data connection breaks: a round trip of a long path,
+/// and the server's processing time.
 pub(super) const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A control connection, which may be kept between files.
@@ -38,7 +38,8 @@ pub(crate) struct ControlConnection {
     early: Option<Reply>,
     /// The timeout for one reply.
     pub(super) limit: Duration,
-    /// Whether commands are sent one by one, because the server loses those that arrive in one flight.
+    /// Whether commands are sent one by one, because the server loses those that arrive in one
+    /// flight.
     is_sequential: bool,
 }
 
@@ -84,7 +85,8 @@ impl ControlConnection {
     /// Switches to TLS, and completes its handshake.
     ///
     /// # Errors
-    /// [`FtpError::WrongData`] if data follows the server's consent: it arrived in clear and must not be trusted.
+    /// [`FtpError::WrongData`] if data follows the server's consent: it arrived in clear and must
+    /// not be trusted.
     pub(super) fn begin_tls(
         self,
         session: ClientConnection,
@@ -151,7 +153,8 @@ impl ControlConnection {
     /// Returns the next reply if it has arrived; waits up to one tick.
     ///
     /// # Errors
-    /// [`FtpError`], also for the replies 221 and 421, after which the server closes the connection.
+    /// [`FtpError`], also for the replies 221 and 421, after which the server closes the
+    /// connection.
     pub(crate) fn poll_reply(&mut self) -> Result<Option<Reply>, FtpError> {
         if let Some(reply) = self.buffered_reply()? {
             return Ok(Some(reply));
@@ -178,8 +181,8 @@ impl ControlConnection {
         if is_readable || self.transport.has_decrypted() { self.poll_reply() } else { Ok(None) }
     }
 
-    /// Returns the reply that refuses the current command if it has arrived; does not wait. One that reports success is kept for
-    /// [`Self::reply`].
+    /// Returns the reply that refuses the current command if it has arrived; does not wait. One
+    /// that reports success is kept for [`Self::reply`].
     ///
     /// # Errors
     /// See [`Self::poll_reply`].
@@ -227,7 +230,8 @@ impl ControlConnection {
         }
     }
 
-    /// Waits for the next reply that is not preliminary, until the deadline; `step` completes "did not finish ...".
+    /// Waits for the next reply that is not preliminary, until the deadline; `step` completes "did
+    /// not finish ...".
     ///
     /// # Errors
     /// [`FtpError`].
@@ -242,7 +246,8 @@ impl ControlConnection {
         }
     }
 
-    /// Waits for the reply to a command that transfers no data. 226 ends a transfer: some servers send it twice.
+    /// Waits for the reply to a command that transfers no data. 226 ends a transfer: some servers
+    /// send it twice.
     ///
     /// # Errors
     /// See [`Self::reply`].
@@ -324,7 +329,8 @@ impl ControlConnection {
         if reply.is_positive() { Ok(()) } else { Err(self.refused(verb, reply)) }
     }
 
-    /// Returns the server's refusal of `verb` if it arrives soon, else `error` of the data connection, which explains less.
+    /// Returns the server's refusal of `verb` if it arrives soon, else `error` of the data
+    /// connection, which explains less.
     pub(crate) fn explain<E: From<FtpError>>(&mut self, verb: &'static str, error: E, cancel: &Cancel) -> E {
         match self.reply("the transfer", &Deadline::new(cancel, REPORT_PATIENCE)) {
             Ok(reply) if !reply.is_positive() => self.refused(verb, reply).into(),
@@ -342,8 +348,8 @@ impl ControlConnection {
         FtpError::timeout(&self.at, step, waited)
     }
 
-    /// Returns whether the connection can be kept: no bytes of an earlier exchange are pending, and the server has not
-    /// closed it.
+    /// Returns whether the connection can be kept: no bytes of an earlier exchange are pending, and
+    /// the server has not closed it.
     pub(super) fn is_quiet(&mut self) -> bool {
         let has_pending = self.replies.has_pending()
             || self.security.as_ref().is_some_and(|security| security.replies.has_pending());

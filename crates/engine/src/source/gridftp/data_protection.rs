@@ -1,7 +1,7 @@
 //! The encryption of data connections.
 //!
-//! A data connection is [`Clear`](DataProtection::Clear) unless the server has accepted PROT P and both ends can
-//! authenticate. With GSI, servers accept PROT P alone, and still send data in clear.
+//! A data connection is [`Clear`](DataProtection::Clear) unless the server has accepted PROT P and
+//! both ends can authenticate. With GSI, servers accept PROT P alone, and still send data in clear.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection};
 use super::gsi::DataCredential;
 use crate::connect::Transport;
 
-/// The number of tickets kept per control connection: each data connection uses one and receives one or two.
+/// The number of tickets kept per control connection: each data connection uses one and receives
+/// one or two.
 const TICKETS: usize = 32;
 
 /// The protection of the data connections of one control connection.
@@ -37,8 +38,9 @@ pub(super) struct FtpsClient {
 impl FtpsClient {
     /// Derives the settings from those of HTTPS, so that certificates are verified alike.
     ///
-    /// Servers accept a data connection only with a session of its own control connection, and server processes have
-    /// separate ticket keys. Sessions of other control connections must therefore not be offered.
+    /// Servers accept a data connection only with a session of its own control connection, and
+    /// server processes have separate ticket keys. Sessions of other control connections must
+    /// therefore not be offered.
     pub(super) fn new(https: &ClientConfig, name: ServerName<'static>) -> Self {
         let mut settings = https.clone();
         settings.alpn_protocols = Vec::new();
@@ -53,8 +55,8 @@ impl FtpsClient {
 }
 
 impl DataProtection {
-    /// Wraps a connection to the server, or one that the server has opened (`accepted`). The caller completes the handshake, or
-    /// it takes place while data is received.
+    /// Wraps a connection to the server, or one that the server has opened (`accepted`). The caller
+    /// completes the handshake, or it takes place while data is received.
     pub(super) fn over(&self, socket: TcpStream, accepted: bool) -> Result<Transport, rustls::Error> {
         let session = match self {
             Self::Clear => return Ok(Transport::Plain(socket)),

@@ -1,4 +1,5 @@
-//! Errors of an FTP or GridFTP source; every message names the operation, the URL or host, and a remedy.
+//! Errors of an FTP or GridFTP source; every message names the operation, the URL or host, and a
+//! remedy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,8 +14,8 @@ use thiserror::Error;
 
 use crate::source::http::{HttpError, of_tls, tls_explained, unusable_url};
 
-/// An error of an FTP or GridFTP source. Each variant is one that a caller treats in its own way; all others are
-/// [`Failed`](Self::Failed).
+/// An error of an FTP or GridFTP source. Each variant is one that a caller treats in its own way;
+/// all others are [`Failed`](Self::Failed).
 #[derive(Debug, Error)]
 pub(crate) enum FtpError {
     /// A command cannot be encoded.
@@ -56,7 +57,8 @@ pub(crate) enum FtpError {
     /// A data connection ended early.
     #[error("{at} closed a data connection early, after {got}")]
     ClosedEarly { at: String, got: Bytes },
-    /// The blocks of a chunk contradict each other or the request, so that any byte of the chunk may be wrong.
+    /// The blocks of a chunk contradict each other or the request, so that any byte of the chunk
+    /// may be wrong.
     #[error(transparent)]
     WrongData(Failure),
     /// The chunk that a data connection belongs to is unknown.
@@ -84,7 +86,8 @@ impl FtpError {
         Self::WrongData(Failure::new(FailureKind::Protocol, format!("{at} sent {what} without a request")))
     }
 
-    /// Creates the error of the blocks of a chunk. Missing bytes may arrive over another connection.
+    /// Creates the error of the blocks of a chunk. Missing bytes may arrive over another
+    /// connection.
     pub(super) fn of_ledger(at: &str, source: &LedgerError) -> Self {
         let failure = unusable_data(at, source);
         match source {
@@ -98,13 +101,15 @@ impl FtpError {
         Self::Timeout { at: at.to_owned(), step, waited, remedy: "try again later" }
     }
 
-    /// Creates the error of a failed receive on the control connection; an error of TLS itself is explained.
+    /// Creates the error of a failed receive on the control connection; an error of TLS itself is
+    /// explained.
     pub(super) fn of_receive(at: &str, source: io::Error) -> Self {
         let Some(tls) = of_tls(&source) else { return Self::Receive { at: at.to_owned(), source } };
         Self::Tls { at: at.to_owned(), why: tls_explained(tls, "ftp://") }
     }
 
-    /// Creates the error of a data connection's failed TLS handshake. Only a certificate that this host does not accept is final.
+    /// Creates the error of a data connection's failed TLS handshake. Only a certificate that this
+    /// host does not accept is final.
     pub(super) fn of_handshake(at: &str, source: io::Error) -> Self {
         match of_tls(&source) {
             Some(tls @ (rustls::Error::InvalidCertificate(_) | rustls::Error::General(_))) => {
@@ -138,21 +143,24 @@ impl FtpError {
         matches!(self, Self::Timeout { .. } | Self::Closed { .. } | Self::Receive { .. })
     }
 
-    /// Returns whether no reply can be received: the control connection is lost, or none can be opened.
+    /// Returns whether no reply can be received: the control connection is lost, or none can be
+    /// opened.
     pub(super) fn loses_control(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Busy { .. } | Self::Login { .. })
             || self.is_caused_by(Cause::Unreachable)
             || self.is_silence()
     }
 
-    /// Returns whether MODE E cannot be used: the server cannot reach this host, as behind a NAT, or refuses the mode.
+    /// Returns whether MODE E cannot be used: the server cannot reach this host, as behind a NAT,
+    /// or refuses the mode.
     pub(super) fn rules_out_extended_mode(&self) -> bool {
         match self {
             Self::NotConnected { .. } => true,
             Self::Refused { verb: "ERET" | "RETR", reply, .. } => {
                 reply.code == 425 || contains_any(reply, &UNREACHED)
             }
-            // The server cannot connect to this address, or does not support MODE E despite its features.
+            // The server cannot connect to this address, or does not support MODE E despite its
+            // features.
             Self::Refused { verb: "PORT" | "EPRT" | "MODE", reply, .. } => reply.is_permanent(),
             _ => false,
         }

@@ -43,7 +43,8 @@ pub(crate) struct GridFtpSource<'e> {
     described: Mutex<Option<Arc<LoginResult>>>,
     /// The session that described the file, for the first worker, and the range to lease first.
     first: Mutex<Option<(Session, ByteRange)>>,
-    /// Whether MODE E is unusable although the server offers it: the server cannot connect to this host.
+    /// Whether MODE E is unusable although the server offers it: the server cannot connect to this
+    /// host.
     pub(super) is_stream_mode_only: AtomicBool,
     /// Whether a worker has found another file.
     pub(super) has_changed: AtomicBool,
@@ -52,7 +53,8 @@ pub(crate) struct GridFtpSource<'e> {
 /// The results of the login.
 pub(super) struct LoginResult {
     pub(super) state: RemoteState,
-    /// Whether the file is fetched by ranges that may be combined; if not, by one RETR from its start.
+    /// Whether the file is fetched by ranges that may be combined; if not, by one RETR from its
+    /// start.
     pub(super) by_ranges: bool,
     /// Whether the server sends over several connections that it opens.
     extended: bool,
@@ -129,8 +131,8 @@ impl<'e> GridFtpSource<'e> {
         Ok((session, LoginResult { state, by_ranges, extended }))
     }
 
-    /// Returns whether several streams may share the file. On a short path, one stream fetches all if the number is
-    /// free.
+    /// Returns whether several streams may share the file. On a short path, one stream fetches all
+    /// if the number is free.
     fn is_shared(&self, rtt: Rtt) -> bool {
         match self.options.transfer.streams {
             Streams::Fixed(1) => false,
@@ -182,7 +184,8 @@ impl<'e> GridFtpSource<'e> {
     }
 }
 
-/// Returns whether a remote server cannot connect to this host because the local address is translated on the path.
+/// Returns whether a remote server cannot connect to this host because the local address is
+/// translated on the path.
 fn is_behind_nat(local: IpAddr, peer: IpAddr) -> bool {
     let is_private = |address: IpAddr| match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),

@@ -1,4 +1,5 @@
-//! Lists directories over FTP and GridFTP: by MLSD (RFC 3659, section 7), or by LIST if the server lacks it.
+//! Lists directories over FTP and GridFTP: by MLSD (RFC 3659, section 7), or by LIST if the server
+//! lacks it.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -81,8 +82,8 @@ impl FtpLister {
                 return Err(Failure::interrupted());
             }
             match transport.receive(buffer) {
-                // Without TLS's closing message, a listing could be truncated on the path. proftpd sends it, Globus
-                // 13.24 does not.
+                // Without TLS's closing message, a listing could be truncated on the path. proftpd
+                // sends it, Globus 13.24 does not.
                 Ok(Received::End { clean: false }) if access.address.scheme != Scheme::GsiFtp => {
                     Err(FtpError::ClosedEarly { at: at(), got }.into())
                 }
@@ -188,7 +189,8 @@ impl<R> FtpEntries<R> {
         };
         let url = child_url(&self.directory, &name, kind == ListedKind::Directory);
         let (mut size, mut modified) = (facts.size, facts.modify);
-        // Only files have a size. Links to directories are left out, because they may lead round in a circle.
+        // Only files have a size. Links to directories are left out, because they may lead round in
+        // a circle.
         if facts.kind == FileKind::Link
             && let Ok(FileFacts { size: Some(of_target), modified: time }) =
                 self.lister.look(&url, &self.cancel)

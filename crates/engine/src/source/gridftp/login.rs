@@ -46,7 +46,8 @@ pub(super) struct ServerAccess<'a> {
 }
 
 impl<'a> ServerAccess<'a> {
-    /// Chooses the login: that of the URL, the user, .netrc, or anonymous; with GSI that of the URL or the certificate.
+    /// Chooses the login: that of the URL, the user, .netrc, or anonymous; with GSI that of the URL
+    /// or the certificate.
     ///
     /// # Errors
     /// Those of an option that the scheme does not support, and of an unreadable .netrc.
@@ -109,7 +110,8 @@ impl<'a> ServerAccess<'a> {
         &self.address.shown
     }
 
-    /// Returns the timeout for the TLS handshake of a data connection: a server may recall the file from tape before it answers.
+    /// Returns the timeout for the TLS handshake of a data connection: a server may recall the file
+    /// from tape before it answers.
     pub(super) fn handshake_limit(&self) -> Duration {
         self.config.timeouts.connect.max(self.config.timeouts.head)
     }
@@ -123,8 +125,8 @@ impl<'a> ServerAccess<'a> {
         Ok((session, state?))
     }
 
-    /// Returns a session like [`Self::open`], and the state of the file or the error of requesting it: the file may not
-    /// exist.
+    /// Returns a session like [`Self::open`], and the state of the file or the error of requesting
+    /// it: the file may not exist.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -132,8 +134,8 @@ impl<'a> ServerAccess<'a> {
         while let Some(mut session) = self.sessions.take(&self.key, self.at()) {
             match session.query_state(&self.address.path, cancel) {
                 Ok(state) => return Ok((session, Ok(state))),
-                // A refusal concerns the file; any other error means that the kept session is broken, and a further one
-                // is tried.
+                // A refusal concerns the file; any other error means that the kept session is
+                // broken, and a further one is tried.
                 Err(error @ FtpError::Refused { .. }) => return Ok((session, Err(error))),
                 Err(error @ FtpError::Command { .. }) => return Err(error),
                 Err(error) if error.is_caused_by(Cause::Interrupted) => return Err(error),
@@ -143,7 +145,8 @@ impl<'a> ServerAccess<'a> {
         self.log_in(cancel)
     }
 
-    /// Returns a session for requests about a directory: a kept one, which may be broken, or a new one.
+    /// Returns a session for requests about a directory: a kept one, which may be broken, or a new
+    /// one.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -206,8 +209,8 @@ impl<'a> ServerAccess<'a> {
         }
     }
 
-    /// Reads the greeting, and protects the control connection as the scheme requires; returns the protection of data
-    /// connections.
+    /// Reads the greeting, and protects the control connection as the scheme requires; returns the
+    /// protection of data connections.
     fn greet(
         &self,
         mut control: ControlConnection,
@@ -234,7 +237,8 @@ impl<'a> ServerAccess<'a> {
         }
     }
 
-    /// Returns the commands from the login to the state of the file, followed by those that protect data connections.
+    /// Returns the commands from the login to the state of the file, followed by those that protect
+    /// data connections.
     fn commands<'c>(&'c self, protection: &'c DataProtection) -> Vec<Command<'c>> {
         let (path, login) = (&self.address.path, &self.key.login);
         let mut commands = vec![
@@ -250,8 +254,8 @@ impl<'a> ServerAccess<'a> {
         commands
     }
 
-    /// Sends all commands at once: a login takes one round trip after the greeting. A password over an unencrypted
-    /// connection is sent only after the server has requested it.
+    /// Sends all commands at once: a login takes one round trip after the greeting. A password over
+    /// an unencrypted connection is sent only after the server has requested it.
     fn log_in_by_flight(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
         let (mut control, protection) = self.connect(cancel)?;
         let commands = self.commands(&protection);

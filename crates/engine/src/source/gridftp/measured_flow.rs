@@ -1,4 +1,5 @@
-//! What a probe measures of a server: its features, and a file in MODE S, whose bytes are discarded until the receiver stops.
+//! What a probe measures of a server: its features, and a file in MODE S, whose bytes are discarded
+//! until the receiver stops.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -62,7 +63,8 @@ pub(crate) struct MeasuredFlow {
 }
 
 impl MeasuredFlow {
-    /// Logs in and requests the file, from the start of part `part` of equal parts if the server supports offsets.
+    /// Logs in and requests the file, from the start of part `part` of equal parts if the server
+    /// supports offsets.
     ///
     /// # Errors
     /// [`FtpError`].

@@ -1,5 +1,5 @@
-//! The client side of FTP and GridFTP (RFC 959, 2389, 3659; GFD.20): a control connection, and data connections in both
-//! directions.
+//! The client side of FTP and GridFTP (RFC 959, 2389, 3659; GFD.20): a control connection, and data
+//! connections in both directions.
 //!
 //! ```text
 //!  GridFtpSource::describe   dial -> ControlConnection -> login: USER PASS FEAT TYPE MLST SIZE MDTM in one flight
@@ -9,7 +9,8 @@
 //!  Sessions                  keeps logged-in control connections, and their data connections, for further files
 //! ```
 //!
-//! The syntax and rules of the protocol are in `core::proto::gridftp`; this module handles sockets, waits and buffers.
+//! The syntax and rules of the protocol are in `core::proto::gridftp`; this module handles sockets,
+//! waits and buffers.
 
 mod chunk_pace;
 mod control;

@@ -17,7 +17,8 @@ use crate::connect::{Deadline, Received, Transport, dial};
 
 /// The timeout of a connection to the port of EPSV, in RTTs, after which PASV is tried.
 const EPSV_RTTS: u32 = 4;
-/// The minimum of this timeout: less than the second after which another stream takes over the range.
+/// The minimum of this timeout: less than the second after which another stream takes over the
+/// range.
 const MIN_EPSV_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Connects to the server and starts fetching the file from `start` to its end.
@@ -50,8 +51,8 @@ pub(super) fn retrieve(
     Ok(transport)
 }
 
-/// Connects to the server and starts listing the directory: by MLSD, or by LIST if the server lacks it. LIST changes the
-/// current directory.
+/// Connects to the server and starts listing the directory: by MLSD, or by LIST if the server lacks
+/// it. LIST changes the current directory.
 ///
 /// # Errors
 /// See [`retrieve`].
@@ -68,7 +69,8 @@ pub(super) fn list(
             begun => return Ok((begun?, ListingForm::Facts)),
         }
     }
-    // LIST without an argument, in which servers expand wildcards, split words and look for options.
+    // LIST without an argument, in which servers expand wildcards, split words and look for
+    // options.
     let entered = session.control.demand(&Command::Cwd(&access.address.path), cancel);
     let listed = entered.and_then(|()| begin_listing(access, session, Command::List, cancel));
     match (listed, refusal) {
@@ -94,7 +96,8 @@ fn begin_listing(
     Ok(transport)
 }
 
-/// Waits until the server begins the transfer, and until the TLS handshake of the data connection is complete.
+/// Waits until the server begins the transfer, and until the TLS handshake of the data connection
+/// is complete.
 ///
 /// # Errors
 /// [`FtpError`]. A refusal by the server takes precedence over the error of the data connection.
@@ -148,8 +151,8 @@ pub(super) fn check_handshake(deadline: &Deadline<'_>, at: &str, peer: SocketAdd
     Ok(())
 }
 
-/// Requests the server's address for data connections, by EPSV or else by PASV. The host is that of the control
-/// connection.
+/// Requests the server's address for data connections, by EPSV or else by PASV. The host is that of
+/// the control connection.
 pub(super) fn address(control: &mut ControlConnection, cancel: &Cancel) -> Result<SocketAddr, FtpError> {
     match ask_address(control, &Command::Epsv, cancel) {
         Err(FtpError::Passive { .. }) => ask_address(control, &Command::Pasv, cancel),
@@ -175,8 +178,8 @@ fn ask_address(
     Ok(if address.ip() == server { there } else { address })
 }
 
-/// Opens a data connection to the host of the control connection: to the port of EPSV, or else to that of PASV, which
-/// firewalls and load balancers may handle although they ignore EPSV.
+/// Opens a data connection to the host of the control connection: to the port of EPSV, or else to
+/// that of PASV, which firewalls and load balancers may handle although they ignore EPSV.
 pub(super) fn connect(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -221,8 +224,8 @@ fn connect_by(
     Ok(dial(&address.to_string(), &[address], access.config.sockets(), &deadline)?.0)
 }
 
-/// Waits for the reply that ends a retrieval. If this host has closed the data connection, any reply counts, because it
-/// shows that the server noticed.
+/// Waits for the reply that ends a retrieval. If this host has closed the data connection, any
+/// reply counts, because it shows that the server noticed.
 ///
 /// # Errors
 /// [`FtpError::Refused`] if the server aborted the retrieval.
@@ -238,8 +241,8 @@ pub(super) fn end(
         control.drop_unrequested();
         return control.require_positive(reply, verb);
     }
-    // Some servers send 426 and then 226, some only one: the reply to NOOP marks the end, except with proftpd, which
-    // may send it while the transfer still ends.
+    // Some servers send 426 and then 226, some only one: the reply to NOOP marks the end, except
+    // with proftpd, which may send it while the transfer still ends.
     control.send(&[Command::Noop], cancel)?;
     let (mut noop, mut ended) = (false, false);
     for _ in 0..3 {

@@ -38,9 +38,10 @@ pub(super) struct RemoteAddress {
 impl RemoteAddress {
     /// Parses the URL of a file.
     ///
-    /// The path of an `ftp://` URL is relative to the directory of the login, and absolute if it starts with `%2F` or a
-    /// second slash (RFC 1738, section 3.2.2). The path of a `gsiftp://` URL is absolute, as in globus-url-copy, and
-    /// relative after `/~/`. For anonymous users see [`Self::make_absolute`].
+    /// The path of an `ftp://` URL is relative to the directory of the login, and absolute if it
+    /// starts with `%2F` or a second slash (RFC 1738, section 3.2.2). The path of a `gsiftp://` URL
+    /// is absolute, as in globus-url-copy, and relative after `/~/`. For anonymous users see
+    /// [`Self::make_absolute`].
     pub(super) fn of(url: &Url) -> Result<Self, FtpError> {
         let address = Self::of_any(url)?;
         if address.path.is_empty() || address.path.ends_with(b"/") {
@@ -92,8 +93,8 @@ impl RemoteAddress {
         Ok(Self { scheme, host, port, path, is_directory: false, login, shown })
     }
 
-    /// Makes the path absolute: the directory of an anonymous login is the root, except on GridFTP servers without a
-    /// jail; globus-url-copy takes every path as absolute.
+    /// Makes the path absolute: the directory of an anonymous login is the root, except on GridFTP
+    /// servers without a jail; globus-url-copy takes every path as absolute.
     pub(super) fn make_absolute(&mut self) {
         if self.scheme != Scheme::GsiFtp && !self.path.starts_with(b"/") {
             self.path.insert(0, b'/');

@@ -1,4 +1,5 @@
-//! The state of a file on an FTP server, which shows whether the file has changed since the transfer started.
+//! The state of a file on an FTP server, which shows whether the file has changed since the
+//! transfer started.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -54,7 +55,8 @@ impl StateCommands {
             }
             (Self::SizeAndTime, [size, time]) => {
                 let modified = parse_mdtm(time);
-                // A server may refuse SIZE only, or state a size that is none, such as a negative one of 32 bits.
+                // A server may refuse SIZE only, or state a size that is none, such as a negative
+                // one of 32 bits.
                 let exists = size.is_positive() || is_unknown_command(size) || modified.is_some();
                 if !exists {
                     return Err(refused("SIZE", size));
@@ -78,7 +80,8 @@ impl From<Facts> for RemoteState {
 }
 
 impl RemoteState {
-    /// Derives the state from the replies to MLST, SIZE and MDTM, and chooses the commands for later requests.
+    /// Derives the state from the replies to MLST, SIZE and MDTM, and chooses the commands for
+    /// later requests.
     ///
     /// # Errors
     /// [`FtpError`] if the file does not exist or is a directory.

@@ -1,4 +1,5 @@
-//! The security required by the scheme of a URL: TLS for ftps://, GSI for gsiftp://, and encrypted data connections.
+//! The security required by the scheme of a URL: TLS for ftps://, GSI for gsiftp://, and encrypted
+//! data connections.
 //!
 //! | URL | control connection | data connections |
 //! |---|---|---|

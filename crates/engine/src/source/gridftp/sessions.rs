@@ -21,11 +21,13 @@ use crate::cancel::Cancel;
 use crate::connect::{Deadline, ResolvedHosts};
 use crate::source::http::TlsConfig;
 
-/// The lifetime of a kept session: servers close idle ones after 5 minutes or more (vsftpd), proftpd after 10.
+/// The lifetime of a kept session: servers close idle ones after 5 minutes or more (vsftpd),
+/// proftpd after 10.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 /// The maximum number of kept sessions.
 const MAX_KEPT: usize = 64;
-/// The assumed minimum rate at which a server reads and hashes; a single disk is faster, a busy one may not be.
+/// The assumed minimum rate at which a server reads and hashes; a single disk is faster, a busy one
+/// may not be.
 const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
 
 /// The properties shared by interchangeable sessions, which include the login.
@@ -89,8 +91,9 @@ impl Session {
         self.state_commands.read(&replies, self.control.at())
     }
 
-    /// Returns whether a transfer in MODE S can start at an offset. Some servers list REST and refuse it, others
-    /// support it without listing it. So it is tried once, and reset to 0 for the next transfer.
+    /// Returns whether a transfer in MODE S can start at an offset. Some servers list REST and
+    /// refuse it, others support it without listing it. So it is tried once, and reset to 0 for the
+    /// next transfer.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -115,7 +118,8 @@ impl Session {
         Ok(())
     }
 
-    /// Requests the checksums of ranges of a file, or of the whole file of expected size `size`; returns the replies.
+    /// Requests the checksums of ranges of a file, or of the whole file of expected size `size`;
+    /// returns the replies.
     ///
     /// # Errors
     /// [`FtpError`], except for negative replies, which are returned.

@@ -1,4 +1,5 @@
-//! The server side of an upload: stores a temporary file beside the target, verifies it, and renames it.
+//! The server side of an upload: stores a temporary file beside the target, verifies it, and
+//! renames it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -31,8 +32,8 @@ pub(crate) enum StoreStart {
     From(Bytes),
 }
 
-/// Algorithms for CKSM in order of preference: most CPUs have instructions for SHA-256 and SHA-1, and SHA-512 is faster
-/// than MD5 without.
+/// Algorithms for CKSM in order of preference: most CPUs have instructions for SHA-256 and SHA-1,
+/// and SHA-512 is faster than MD5 without.
 const PREFERRED: [Algorithm; 4] = [Algorithm::Sha256, Algorithm::Sha1, Algorithm::Sha512, Algorithm::Md5];
 
 /// The server, the path of the target, and its temporary path.
@@ -43,8 +44,8 @@ pub(crate) struct StoreTarget<'a> {
 }
 
 impl<'a> StoreTarget<'a> {
-    /// Parses the target's URL; the temporary file is in the target's directory, and has `suffix` after the target's
-    /// name.
+    /// Parses the target's URL; the temporary file is in the target's directory, and has `suffix`
+    /// after the target's name.
     ///
     /// # Errors
     /// [`FtpError`] if the URL names no file, or the file of logins cannot be read.
@@ -138,8 +139,8 @@ impl<'a> StoreSession<'a> {
         BlockDialler { access: &self.store.access, address, protection: self.session.protection.clone() }
     }
 
-    /// Opens the data connection of a store in one stream, before its command: some servers accept the connection
-    /// first.
+    /// Opens the data connection of a store in one stream, before its command: some servers accept
+    /// the connection first.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -149,7 +150,8 @@ impl<'a> StoreSession<'a> {
         passive_connection::connect(access, &mut self.session, cancel)
     }
 
-    /// Sends the commands that start a store; announces `size`. The replies are read from [`Self::control`].
+    /// Sends the commands that start a store; announces `size`. The replies are read from
+    /// [`Self::control`].
     ///
     /// # Errors
     /// [`FtpError`].
@@ -184,7 +186,8 @@ impl<'a> StoreSession<'a> {
         Ok(store.verb())
     }
 
-    /// Waits until the server starts to receive over a connection of [`Self::connect_stream`], whose TLS handshake is then complete.
+    /// Waits until the server starts to receive over a connection of [`Self::connect_stream`],
+    /// whose TLS handshake is then complete.
     ///
     /// # Errors
     /// [`FtpError`].
@@ -207,8 +210,8 @@ impl<'a> StoreSession<'a> {
         PREFERRED.into_iter().find(|algorithm| self.session.features.checksum(*algorithm))
     }
 
-    /// Requests the checksums of ranges of the temporary file, or of the whole file of expected size `size`; returns
-    /// `None` for each if the server does not implement CKSM.
+    /// Requests the checksums of ranges of the temporary file, or of the whole file of expected
+    /// size `size`; returns `None` for each if the server does not implement CKSM.
     ///
     /// # Errors
     /// [`FtpError`], also for any other refusal.
@@ -224,8 +227,8 @@ impl<'a> StoreSession<'a> {
         replies.into_iter().map(|reply| self.checksum_of(reply, algorithm)).collect()
     }
 
-    /// Reads the reply to CKSM; `None` if the command is unknown to the server, which is accepted only before the first
-    /// checksum.
+    /// Reads the reply to CKSM; `None` if the command is unknown to the server, which is accepted
+    /// only before the first checksum.
     fn checksum_of(&mut self, reply: Reply, algorithm: Algorithm) -> Result<Option<Checksum>, FtpError> {
         let is_unknown = matches!(reply.code, 500 | 502 | 504) && !self.has_computed;
         match parse_checksum(&reply, algorithm) {

@@ -1,5 +1,5 @@
-//! MODE S: fetches ranges one after the other, each over a data connection that this host opens, and closes at the
-//! range's end.
+//! MODE S: fetches ranges one after the other, each over a data connection that this host opens,
+//! and closes at the range's end.
 
 use std::net::Shutdown;
 
@@ -70,8 +70,8 @@ fn fetch_range(
             });
         }
     };
-    // Another stream may have shortened the range: a transfer that ends before the end of the file was aborted by this
-    // host.
+    // Another stream may have shortened the range: a transfer that ends before the end of the file
+    // was aborted by this host.
     let broken_off = context.described.state.size.is_none_or(|size| reached < size.get());
     let is_whole = !broken_off && range.start() == 0;
     prove(context, session, broken_off, is_whole, stream.stop())?;
@@ -79,12 +79,12 @@ fn fetch_range(
     Ok(())
 }
 
-/// Proves received bytes by the server's reply and the state of the file. `cancel` is not the stream's flag: bytes must be
-/// proved even if nothing is left to lease.
+/// Proves received bytes by the server's reply and the state of the file. `cancel` is not the
+/// stream's flag: bytes must be proved even if nothing is left to lease.
 ///
-/// A control connection that is idle during a long transfer may be lost: a further login then shows the state. If that
-/// fails too, a file of the described size is accepted if one RETR has sent it (`is_whole`), because no two versions can be
-/// mixed.
+/// A control connection that is idle during a long transfer may be lost: a further login then shows
+/// the state. If that fails too, a file of the described size is accepted if one RETR has sent it
+/// (`is_whole`), because no two versions can be mixed.
 fn prove(
     context: &FetchContext<'_, '_>,
     session: &mut Session,
@@ -135,8 +135,8 @@ fn connected(transport: &Transport, stream: &mut Stream<'_>, session: &Session) 
     stream.answered();
 }
 
-/// Receives the first lease, which shrinks as its bytes arrive, and when another stream steals its tail; a whole file until
-/// the server ends it. Returns the offset that it has reached.
+/// Receives the first lease, which shrinks as its bytes arrive, and when another stream steals its
+/// tail; a whole file until the server ends it. Returns the offset that it has reached.
 fn receive(
     context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
@@ -165,8 +165,8 @@ fn receive(
             }
             Ok(Received::Idle) => {}
             Ok(Received::End { .. }) if left.is_empty() => return Ok(reached),
-            // Without a size, the end of the connection marks the end of the file; within TLS a closing message is
-            // required, because a FIN can be forged.
+            // Without a size, the end of the connection marks the end of the file; within TLS a
+            // closing message is required, because a FIN can be forged.
             Ok(Received::End { clean }) if is_whole && size == Bytes::ZERO => {
                 let got = stream.delivered_so_far();
                 if clean || (context.described.state.size.is_some() && got == Bytes::ZERO) {
@@ -189,7 +189,8 @@ fn receive(
     if stream.complete() { Ok(reached) } else { Err(stolen()) }
 }
 
-/// Fetches the whole file by one RETR, because nothing shows that two of them would read one version.
+/// Fetches the whole file by one RETR, because nothing shows that two of them would read one
+/// version.
 fn fetch_whole(
     context: &mut FetchContext<'_, '_>,
     session: &mut Session,

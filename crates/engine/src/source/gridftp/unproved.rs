@@ -8,16 +8,16 @@ use super::error::FtpError;
 use super::remote_state::RemoteState;
 use crate::transfer::Stream;
 
-/// The number of bytes taken back so that a file is not complete before it is proved. It is less than the threshold of
-/// progress ([`Backoff::PROGRESS`](longhaul_core::retry::Backoff::PROGRESS)), so that retries end with a server that
-/// fails after the last byte each time.
+/// The number of bytes taken back so that a file is not complete before it is proved. It is less
+/// than the threshold of progress ([`Backoff::PROGRESS`](longhaul_core::retry::Backoff::PROGRESS)),
+/// so that retries end with a server that fails after the last byte each time.
 const WITHHELD: Bytes = Bytes::kib(32);
 
 /// The bytes that a worker has delivered and that are not yet proved.
 ///
-/// FTP sends no version of the file with its bytes. Therefore the state is requested after each range: if unchanged,
-/// all bytes before belong to the described version. In MODE E bytes are proved with their whole chunk, because a later
-/// block may contradict an earlier one.
+/// FTP sends no version of the file with its bytes. Therefore the state is requested after each
+/// range: if unchanged, all bytes before belong to the described version. In MODE E bytes are
+/// proved with their whole chunk, because a later block may contradict an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct Unproved(RangeSet);
 
@@ -42,7 +42,8 @@ impl Unproved {
         self.0.iter().next().is_none()
     }
 
-    /// Takes back a part of the bytes, so that the transfer is not complete while bytes are unproved.
+    /// Takes back a part of the bytes, so that the transfer is not complete while bytes are
+    /// unproved.
     ///
     /// # Errors
     /// The disk failed.

@@ -1,4 +1,5 @@
-//! The worker of an FTP stream: in MODE E the only one, over all data connections; in MODE S one of several.
+//! The worker of an FTP stream: in MODE E the only one, over all data connections; in MODE S one of
+//! several.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -49,7 +50,8 @@ impl<'s> GridFtpWorker<'s> {
         }
     }
 
-    /// Takes the session that described the file, or waits for work and logs in; `None` if no work is left.
+    /// Takes the session that described the file, or waits for work and logs in; `None` if no work
+    /// is left.
     fn session(
         &mut self,
         access: &ServerAccess<'_>,
@@ -68,10 +70,12 @@ impl<'s> GridFtpWorker<'s> {
         if !has_work && (self.unproved.is_empty() || stream.stop().is_cancelled()) {
             return Ok(None);
         }
-        // A login also returns the state of the file, which proves earlier bytes even if nothing is left to lease.
+        // A login also returns the state of the file, which proves earlier bytes even if nothing is
+        // left to lease.
         let opened = if has_work { access.open(&stream.renew_cancel()) } else { access.open(stream.stop()) };
         let (session, state) = opened.map_err(|error| match error {
-            // This login has succeeded before, so the refusal means that the server accepts no further one.
+            // This login has succeeded before, so the refusal means that the server accepts no
+            // further one.
             FtpError::Login { at, reply, .. } => FtpError::Busy { at, reply },
             error => error,
         })?;
@@ -98,8 +102,8 @@ impl<'s> GridFtpWorker<'s> {
 }
 
 impl GridFtpWorker<'_> {
-    /// Proves bytes written to a pipe, which cannot be taken back, by the file's state from further logins; returns
-    /// whether all of the file arrived before the connection broke, and is proved.
+    /// Proves bytes written to a pipe, which cannot be taken back, by the file's state from further
+    /// logins; returns whether all of the file arrived before the connection broke, and is proved.
     fn prove_complete(&mut self, stream: &mut Stream<'_>) -> bool {
         /// The waits before asking a server again that has just broken a connection.
         const WAITS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
@@ -145,9 +149,9 @@ impl StreamWorker for GridFtpWorker<'_> {
     }
 
     fn leave(&mut self, stream: &mut Stream<'_>) {
-        // Bytes kept by a transfer that ends here are proved by the file's state in the next run; another source must
-        // not complete the file. After a change of the file, a later run might find the described state again, with
-        // bytes of the changed file in between.
+        // Bytes kept by a transfer that ends here are proved by the file's state in the next run;
+        // another source must not complete the file. After a change of the file, a later run might
+        // find the described state again, with bytes of the changed file in between.
         let is_proved_later = stream.stop().is_cancelled() || !stream.has_other_source();
         if is_proved_later && !self.source.has_changed.load(Ordering::Acquire) {
             return;
@@ -158,7 +162,8 @@ impl StreamWorker for GridFtpWorker<'_> {
     }
 }
 
-/// Creates the error of a server whose MODE E does not reach this host: the next attempt uses MODE S.
+/// Creates the error of a server whose MODE E does not reach this host: the next attempt uses MODE
+/// S.
 pub(super) fn fall_back_to_stream_mode(source: &GridFtpSource<'_>, error: &FtpError) -> Failure {
     source.is_stream_mode_only.store(true, Ordering::Relaxed);
     let message = format!("{error}; connections to the server are used instead");

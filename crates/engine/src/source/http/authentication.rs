@@ -1,4 +1,5 @@
-//! Proves the server to the client, by TLS and pins, and the client to the server, by logins and certificates.
+//! Proves the server to the client, by TLS and pins, and the client to the server, by logins and
+//! certificates.
 
 pub(super) mod credentials;
 pub(super) mod digest_login;

@@ -67,8 +67,8 @@ struct Caches {
     idle: IdleConnections,
     early: EarlyConnections,
     hosts: ResolvedHosts,
-    /// TLS settings by configuration. Each is created on first use, because reading the system's certificates takes
-    /// milliseconds, and holds the sessions for resumption.
+    /// TLS settings by configuration. Each is created on first use, because reading the system's
+    /// certificates takes milliseconds, and holds the sessions for resumption.
     tls: Mutex<HashMap<TlsConfig, Arc<rustls::ClientConfig>>>,
     /// Whether the warning of a proxy's login in clear was given.
     has_warned_of_proxy: AtomicBool,
@@ -126,8 +126,8 @@ impl Client {
         Self::with_caches(config, Arc::default())
     }
 
-    /// Creates a client with other settings that shares idle connections, host addresses and TLS sessions with this
-    /// one, and for the same user the cookies that servers set.
+    /// Creates a client with other settings that shares idle connections, host addresses and TLS
+    /// sessions with this one, and for the same user the cookies that servers set.
     ///
     /// # Errors
     /// See [`new`](Self::new).
@@ -176,8 +176,8 @@ impl Client {
     /// Creates a target from `url` without a request.
     ///
     /// # Errors
-    /// Those of a URL of another scheme, of one whose server cannot prove a pinned key, and of a login or token that would
-    /// be sent unencrypted.
+    /// Those of a URL of another scheme, of one whose server cannot prove a pinned key, and of a
+    /// login or token that would be sent unencrypted.
     pub fn target(&self, url: &Url) -> Result<ResolvedUrl, HttpError> {
         if url.scheme() == "http" && !self.config.tls.pins.is_empty() {
             let why =
@@ -194,7 +194,8 @@ impl Client {
         Ok(if at_once { self.with_netrc(&target)?.unwrap_or(target) } else { target })
     }
 
-    /// Requests all or a range of `url`, follows redirects, and answers one 401 with a login from .netrc.
+    /// Requests all or a range of `url`, follows redirects, and answers one 401 with a login from
+    /// .netrc.
     ///
     /// # Errors
     /// Every [`HttpError`], also for a status other than success.
@@ -218,7 +219,8 @@ impl Client {
         Ok(opened)
     }
 
-    /// Opens `url` like [`open`](Self::open), but chooses the range once the connection and its RTT are known.
+    /// Opens `url` like [`open`](Self::open), but chooses the range once the connection and its RTT
+    /// are known.
     ///
     /// # Errors
     /// See [`open`](Self::open).
@@ -236,8 +238,8 @@ impl Client {
         opened
     }
 
-    /// Prefers other addresses of a host to one that has accepted a connection and not answered on it, unless it is one of
-    /// `answered`.
+    /// Prefers other addresses of a host to one that has accepted a connection and not answered on
+    /// it, unless it is one of `answered`.
     pub(crate) fn note_silence(&self, error: &HttpError, answered: &[SocketAddr]) {
         if let HttpError::Timeout(at, ..) | HttpError::ClosedBeforeHead(at, _) | HttpError::Receive(at, _) =
             error
@@ -254,7 +256,8 @@ impl Client {
             connection.send_get(requested.as_ref())
         };
         let (mut connection, head, target) = self.request(url, &mut send, &Redirects::is_redirect, cancel)?;
-        // As curl and browsers take it: 205 and 207 have content of other kinds, or none, but from broken programs.
+        // As curl and browsers take it: 205 and 207 have content of other kinds, or none, but from
+        // broken programs.
         let is_file = matches!(head.status(), 205 | 207) && head.content_length() > Some(Bytes::ZERO);
         if !is_file {
             connection.check_answer(&head)?;
@@ -262,8 +265,8 @@ impl Client {
         Ok(OpenedUrl { connection, head, target, requested })
     }
 
-    /// Sends a request to `url` and to the targets of redirects whose status `follows` accepts, and answers one 401 with a
-    /// login from .netrc; returns the head of the last answer.
+    /// Sends a request to `url` and to the targets of redirects whose status `follows` accepts, and
+    /// answers one 401 with a login from .netrc; returns the head of the last answer.
     ///
     /// # Errors
     /// The errors of the connection and of an invalid answer.
@@ -304,8 +307,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and returns its answer of any status; follows redirects that keep the method, and answers one
-    /// 401 with a login from .netrc.
+    /// Sends a request and returns its answer of any status; follows redirects that keep the
+    /// method, and answers one 401 with a login from .netrc.
     ///
     /// # Errors
     /// The errors of the connection and of an invalid answer.
@@ -347,8 +350,8 @@ impl Client {
         }
     }
 
-    /// Returns whether the server of `target` has failed at a range; not if it announces ranges in `head` and may have failed
-    /// for another reason.
+    /// Returns whether the server of `target` has failed at a range; not if it announces ranges in
+    /// `head` and may have failed for another reason.
     pub(super) fn refuses_ranges(&self, target: &ResolvedUrl, head: Option<&ResponseHead>) -> bool {
         let known = self.caches.rangeless.lock().get(&target.url().origin()).copied();
         known.is_some_and(|(failure, since)| {
@@ -357,10 +360,11 @@ impl Client {
         })
     }
 
-    /// Keeps a connection for the next request of any job to its origin, if its last answer was read to the end and it
-    /// is [`reusable`](Connection::reusable). Closes any other connection.
+    /// Keeps a connection for the next request of any job to its origin, if its last answer was
+    /// read to the end and it is [`reusable`](Connection::reusable). Closes any other connection.
     ///
-    /// Do not pass a connection with changed socket options: its receive window or pace would limit the next file.
+    /// Do not pass a connection with changed socket options: its receive window or pace would limit
+    /// the next file.
     pub fn keep(&self, connection: Connection) {
         self.caches.idle.keep(connection);
     }

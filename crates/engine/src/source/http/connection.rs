@@ -42,8 +42,8 @@ pub(crate) struct RequestLine {
 
 /// A connection to a server, over which the URLs of one origin are requested.
 ///
-/// Requests may be sent while an earlier answer is still being read (pipelining); the answers come in
-/// the order of the requests. The socket blocks for at most a tick at a time.
+/// Requests may be sent while an earlier answer is still being read (pipelining); the answers come
+/// in the order of the requests. The socket blocks for at most a tick at a time.
 pub struct Connection {
     transport: BufferedTransport,
     pub(super) key: Arc<ConnectionKey>,
@@ -71,8 +71,9 @@ pub(crate) struct ConnectionKey {
 }
 
 impl ConnectionKey {
-    /// Returns whether a connection of this key can serve in place of one of the `wanted`: a receive buffer may be smaller or larger by
-    /// a tenth, as it is computed from an RTT that is measured again.
+    /// Returns whether a connection of this key can serve in place of one of the `wanted`: a
+    /// receive buffer may be smaller or larger by a tenth, as it is computed from an RTT that is
+    /// measured again.
     pub(crate) fn nearly_fits(&self, wanted: &Self) -> bool {
         let near = match (self.recv_buffer, wanted.recv_buffer) {
             (Some(own), Some(wanted)) => own.get().abs_diff(wanted.get()) <= wanted.get() / 10,
@@ -148,8 +149,8 @@ impl Connection {
     /// Sends a request's head, without waiting for the answer.
     ///
     /// # Errors
-    /// [`HttpError::ClosedBeforeHead`] where the server has announced that it closes the connection,
-    /// [`HttpError::Send`], [`HttpError::Timeout`], and that of a cancellation.
+    /// [`HttpError::ClosedBeforeHead`] where the server has announced that it closes the
+    /// connection, [`HttpError::Send`], [`HttpError::Timeout`], and that of a cancellation.
     pub fn send(&mut self, ask: Ask<'_>) -> Result<(), HttpError> {
         if !self.reusable() {
             return Err(HttpError::ClosedBeforeHead(self.at().clone(), Bytes::ZERO));
@@ -166,8 +167,8 @@ impl Connection {
         sent
     }
 
-    /// Sends from the front of `pending`, a part of a request's body, which it shortens; returns whether the kernel has all
-    /// of it.
+    /// Sends from the front of `pending`, a part of a request's body, which it shortens; returns
+    /// whether the kernel has all of it.
     ///
     /// # Errors
     /// Those of the kernel or TLS; of kind `WouldBlock` where a tick has passed.
@@ -191,14 +192,15 @@ impl Connection {
         self.persistence.reusable = false;
     }
 
-    /// Returns whether a further request may be sent: nothing has failed, and the server has not announced that it closes the
-    /// connection. It may close an idle connection all the same.
+    /// Returns whether a further request may be sent: nothing has failed, and the server has not
+    /// announced that it closes the connection. It may close an idle connection all the same.
     pub fn reusable(&self) -> bool {
         self.persistence.reusable
     }
 
-    /// Returns whether `error`, of a single GET or HEAD, can mean that the server closed the connection while that was idle: no
-    /// byte of an answer has come. The request is worth another try on a [fresh](super::Client::connect_fresh) connection.
+    /// Returns whether `error`, of a single GET or HEAD, can mean that the server closed the
+    /// connection while that was idle: no byte of an answer has come. The request is worth another
+    /// try on a [fresh](super::Client::connect_fresh) connection.
     pub fn was_closed_while_idle(&self, error: &HttpError) -> bool {
         let is_single = self.in_flight.unanswered.len() <= 1 && !self.transport.has_buffered();
         let was_idle = self.persistence.has_answered || self.persistence.has_waited;
@@ -233,12 +235,14 @@ impl Connection {
         self.in_flight.unanswered.len()
     }
 
-    /// Returns the socket, for its options and TCP_INFO; reading or writing it breaks the connection.
+    /// Returns the socket, for its options and TCP_INFO; reading or writing it breaks the
+    /// connection.
     pub fn socket(&self) -> &TcpStream {
         self.transport.stream.socket()
     }
 
-    /// Returns whether the bytes are encrypted, and so are copied through a buffer of the TLS library.
+    /// Returns whether the bytes are encrypted, and so are copied through a buffer of the TLS
+    /// library.
     pub fn is_tls(&self) -> bool {
         matches!(self.transport.stream, Transport::Tls(_))
     }

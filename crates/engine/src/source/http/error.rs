@@ -14,8 +14,8 @@ use crate::connect::Deadline;
 use crate::source::http::http_source::first_answer::RangeFailure;
 use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 
-/// An error of the HTTP source. Each variant is one that a caller treats in its own way; all others are
-/// [`Failed`](Self::Failed).
+/// An error of the HTTP source. Each variant is one that a caller treats in its own way; all others
+/// are [`Failed`](Self::Failed).
 #[derive(Debug, Error)]
 pub enum HttpError {
     /// The SOCKS proxy did not reach the server.
@@ -57,7 +57,8 @@ pub enum HttpError {
         /// The length of the file, if in the answer.
         total: Option<Bytes>,
     },
-    /// A redirect from a URL to another, escaped and without secrets, cannot or must not be followed.
+    /// A redirect from a URL to another, escaped and without secrets, cannot or must not be
+    /// followed.
     #[error("will not follow the redirect from {0} to {1}: {2}")]
     RedirectRefused(SafeUrl, String, &'static str),
     /// Any other failure.
@@ -66,7 +67,8 @@ pub enum HttpError {
 }
 
 impl HttpError {
-    /// Returns an error if `head` is not a success; `explain` returns the server's explanation of a refusal as one line.
+    /// Returns an error if `head` is not a success; `explain` returns the server's explanation of a
+    /// refusal as one line.
     pub(crate) fn of_status(
         at: &UrlAndPeer,
         head: &ResponseHead,
@@ -74,8 +76,9 @@ impl HttpError {
     ) -> Result<(), Self> {
         let status = head.status();
         match (status, head.content_range()) {
-            // 202 is a notice, 204 has no content, 205 and 207 have none that is the file's, but as a first answer (`Client::follow`). With IM, 226 is a difference between two
-            // versions (RFC 3229), which no request asks for.
+            // 202 is a notice, 204 has no content, 205 and 207 have none that is the file's, but as
+            // a first answer (`Client::follow`). With IM, 226 is a difference between two versions
+            // (RFC 3229), which no request asks for.
             (200..=299, _)
                 if !matches!(status, 202 | 204 | 205 | 207)
                     && (status != 226 || head.text("im").is_none()) =>
@@ -128,7 +131,8 @@ impl HttpError {
         self.class().1
     }
 
-    /// Returns whether a retry can help an operation that no server has answered yet: an unreachable one stays so.
+    /// Returns whether a retry can help an operation that no server has answered yet: an
+    /// unreachable one stays so.
     pub(crate) fn first_retry(&self) -> Retry {
         self.retry().unless(self.is_before_connection())
     }
@@ -150,9 +154,11 @@ impl HttpError {
         self.class().2 == Cause::Unreachable
     }
 
-    /// Returns whether the target of a redirect may have expired, so that the original URL must be requested again.
+    /// Returns whether the target of a redirect may have expired, so that the original URL must be
+    /// requested again.
     ///
-    /// S3 and Google Cloud Storage answer 403 for an expired signed URL, and 400 (ExpiredToken) for expired credentials in it.
+    /// S3 and Google Cloud Storage answer 403 for an expired signed URL, and 400 (ExpiredToken) for
+    /// expired credentials in it.
     pub fn may_be_expired(&self) -> bool {
         let refused = matches!(self, Self::Status { status: 400 | 401 | 403 | 404 | 410, .. });
         refused || self.is_before_connection() || matches!(self, Self::Tls(..))
@@ -170,7 +176,8 @@ impl HttpError {
         )
     }
 
-    /// Returns how the server failed if the error may be its answer to a range: a request for the whole file may succeed.
+    /// Returns how the server failed if the error may be its answer to a range: a request for the
+    /// whole file may succeed.
     pub(crate) fn range_failure(&self) -> Option<RangeFailure> {
         match self {
             Self::RangeNotSatisfiable { .. } => Some(RangeFailure::Unsatisfiable),
@@ -208,14 +215,16 @@ pub(crate) fn bad_range(shown: &str, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(FailureKind::Protocol, format!("cannot use the answer of {shown}: {why}"))
 }
 
-/// Creates the error of a connection that ended within a body, whose length is `expected` if it is known.
+/// Creates the error of a connection that ended within a body, whose length is `expected` if it is
+/// known.
 pub(super) fn closed_early(at: &UrlAndPeer, got: Bytes, expected: Option<Bytes>) -> Failure {
     let expected = expected.map_or_else(|| "an unknown number of".to_owned(), |e| e.get().to_string());
     let message = format!("{at} closed the connection early, after {} of {expected} bytes", got.get());
     Failure::new(FailureKind::Temporary, message)
 }
 
-/// Fails once the deadline has passed or the transfer is cancelled; `step` completes "did not finish ...".
+/// Fails once the deadline has passed or the transfer is cancelled; `step` completes "did not
+/// finish ...".
 pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str) -> Result<(), HttpError> {
     deadline.check_cancel()?;
     if deadline.left().is_zero() {
@@ -224,7 +233,8 @@ pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str
     Ok(())
 }
 
-/// Creates the failure of a refused request: `said`, then the status, its meaning and a remedy; either may be empty.
+/// Creates the failure of a refused request: `said`, then the status, its meaning and a remedy;
+/// either may be empty.
 pub(crate) fn refusal(
     said: &str,
     head: &ResponseHead,

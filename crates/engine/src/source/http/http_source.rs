@@ -42,7 +42,8 @@ pub(crate) struct SourceOptions {
     pub(crate) transfer: TransferOptions,
     /// Whether the user guarantees that a file without a strong validator does not change.
     pub(crate) assume_unchanged: bool,
-    /// Whether ranges alone are of use: the whole file is not requested if the server fails at them.
+    /// Whether ranges alone are of use: the whole file is not requested if the server fails at
+    /// them.
     pub(crate) needs_ranges: bool,
 }
 
@@ -95,8 +96,8 @@ impl<'e> HttpSource<'e> {
         }
     }
 
-    /// Connects to the server with the settings of the first request, and holds the connection for a request expected
-    /// within seconds.
+    /// Connects to the server with the settings of the first request, and holds the connection for
+    /// a request expected within seconds.
     pub(crate) fn hold_early(&self) -> Result<(), HttpError> {
         self.first_client(self.known_pace())?.hold_early(&self.url)
     }
@@ -115,7 +116,8 @@ impl<'e> HttpSource<'e> {
         self.unused.lock().ahead = None;
     }
 
-    /// Returns whether the whole file may be requested because the server failed at ranges: once only.
+    /// Returns whether the whole file may be requested because the server failed at ranges: once
+    /// only.
     pub(super) fn falls_back(&self) -> bool {
         !self.options.needs_ranges && self.described().is_ok_and(|described| described.file.falls_back())
     }
@@ -126,7 +128,8 @@ impl<'e> HttpSource<'e> {
         self.location.lock().note_answer();
     }
 
-    /// Records an answer with another file from `peer`; returns the error, and whether to avoid the address.
+    /// Records an answer with another file from `peer`; returns the error, and whether to avoid the
+    /// address.
     pub(super) fn disagreed(&self, peer: SocketAddr, difference: &str) -> (Failure, bool) {
         let Disagreement { is_final, avoid_address } = self.disagreements.count(peer);
         let retry = if is_final || self.options.transfer.retries == 0 { Retry::Never } else { Retry::AtOnce };

@@ -25,14 +25,15 @@ use crate::source::listing::{
     below, child_url, make_with_parents,
 };
 
-/// The requested types: `longhaul serve` answers with JSON; other servers send their configured type.
+/// The requested types: `longhaul serve` answers with JSON; other servers send their configured
+/// type.
 const ACCEPT: &str = "application/json, text/html;q=0.5";
 /// The type requested from a server whose JSON is of another form, as that of serve.
 const ACCEPT_HTML: &str = "text/html";
 /// The number of concurrent listings: on a long path each takes a round trip.
 const LISTINGS_AT_ONCE: usize = 16;
-/// The maximum number of consecutive empty pages: `longhaul serve` sends one if 10,000 consecutive names are those of
-/// sockets and pipes.
+/// The maximum number of consecutive empty pages: `longhaul serve` sends one if 10,000 consecutive
+/// names are those of sockets and pipes.
 const MAX_EMPTY_PAGES: usize = 100;
 /// Lists the directories of an HTTP server.
 #[derive(Clone)]
@@ -111,8 +112,8 @@ impl RemoteDirectories for HttpLister {
             let answer = self.ask(directory, Ask::MakeCollection, cancel)?;
             match answer.head.status() {
                 200..=299 => Ok(MadeDirectory::New),
-                // The directory exists (RFC 4918, section 9.3.1), or the server creates directories when files are
-                // uploaded into them.
+                // The directory exists (RFC 4918, section 9.3.1), or the server creates directories
+                // when files are uploaded into them.
                 405 | 501 => Ok(MadeDirectory::Exists),
                 409 => answer.check().map_or_else(
                     |error| Ok(MadeDirectory::LacksParent(error.into())),
@@ -244,7 +245,8 @@ struct Pages {
 }
 
 impl Pages {
-    /// Requests the next page; rejects an endless listing, which repeats a page or has too many empty pages.
+    /// Requests the next page; rejects an endless listing, which repeats a page or has too many
+    /// empty pages.
     fn turn(&mut self, next: &Url) -> Result<ListingPage, Failure> {
         let endless = |why: &str| {
             Failure::new(FailureKind::Data, format!("the listing goes on at {}, {why}", SafeUrl::of(next)))

@@ -17,8 +17,8 @@
 //! | `connection` | requests, answers and bodies on one connection |
 //! | `error` | errors, their kinds and retries |
 //!
-//! Every wait is divided into ticks (SO_RCVTIMEO), at which cancellation and deadlines are checked without another
-//! thread.
+//! Every wait is divided into ticks (SO_RCVTIMEO), at which cancellation and deadlines are checked
+//! without another thread.
 
 mod authentication;
 mod client;

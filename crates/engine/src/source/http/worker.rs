@@ -1,4 +1,5 @@
-//! The worker of an HTTP stream: pipelined range requests, and bodies received directly into segments.
+//! The worker of an HTTP stream: pipelined range requests, and bodies received directly into
+//! segments.
 
 mod answer;
 mod connecting;
@@ -21,10 +22,12 @@ use crate::source::http::http_source::location::Location;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
 
-/// The maximum number of pipelined requests; a server reads each only after it has sent the answers before it.
+/// The maximum number of pipelined requests; a server reads each only after it has sent the answers
+/// before it.
 const MAX_REQUESTS_AHEAD: usize = 64;
 
-/// With more bytes to read past, the whole file is requested only as a last resort: the server may recover.
+/// With more bytes to read past, the whole file is requested only as a last resort: the server may
+/// recover.
 const MAX_SKIPPED: Bytes = Bytes::mib(64);
 
 /// The worker of one stream.
@@ -34,8 +37,8 @@ pub(super) struct HttpWorker<'s> {
     location: Location,
     /// Whether a kept connection turned out to be closed, so that the next one must be new.
     distrusts_kept: bool,
-    /// Whether the original URL was requested again since the last answer with bytes: a second refusal counts as a
-    /// failure.
+    /// Whether the original URL was requested again since the last answer with bytes: a second
+    /// refusal counts as a failure.
     has_refreshed: bool,
     /// The state of the redirect that led to `location`.
     redirect: Redirect,
@@ -45,7 +48,8 @@ pub(super) struct HttpWorker<'s> {
     asks_whole: bool,
     /// The offset of the first range that the last connection left without a complete answer.
     unanswered_at: Option<u64>,
-    /// The offset that a file sent in one answer only had reached when its connection broke before a restart.
+    /// The offset that a file sent in one answer only had reached when its connection broke before
+    /// a restart.
     broke_off: Option<u64>,
 }
 
@@ -107,7 +111,8 @@ impl StreamWorker for HttpWorker<'_> {
             self.range_failures += u32::from(served.is_err());
         }
         let Some(connection) = served? else { return Ok(()) };
-        // While other streams run, an idle connection may occupy the only place of a server of few connections.
+        // While other streams run, an idle connection may occupy the only place of a server of few
+        // connections.
         if stream.is_complete() && !stream.holds_window() && !trails {
             described.client.keep(connection);
         }
@@ -135,7 +140,8 @@ struct Exchange<'a, 's, 't> {
     requested: VecDeque<Requested>,
     /// Whether a trailing request was sent after these; its answer is dropped.
     trails: bool,
-    /// Whether the connection is within an answer with the whole file, of which the leases are kept.
+    /// Whether the connection is within an answer with the whole file, of which the leases are
+    /// kept.
     in_whole: bool,
     /// Whether a connection of this call has received an answer.
     has_answered: bool,
@@ -151,7 +157,8 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
         Self { worker, described, stream, requested, trails: false, in_whole: false, has_answered: false }
     }
 
-    /// Takes the connection with the first answer, or waits for work and connects; `None` if no work is left.
+    /// Takes the connection with the first answer, or waits for work and connects; `None` if no
+    /// work is left.
     fn first_connection(&mut self) -> Result<Option<Connection>, Failure> {
         let first = self.worker.source.unused.lock().first.take();
         if let Some((mut connection, range)) = first {
@@ -235,7 +242,8 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
         Ok(true)
     }
 
-    /// Leases a range; returns it with the request for it, which is `None` if the whole file is requested.
+    /// Leases a range; returns it with the request for it, which is `None` if the whole file is
+    /// requested.
     fn lease(&self) -> Option<(ByteRange, Option<RangeRequest>)> {
         if self.asks_whole() {
             return Some((self.stream.lease_chunk(Bytes::new(u64::MAX))?, None));
@@ -244,7 +252,8 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
         Some((range, file.request(range).map(|request| request.only_if(file.if_range()))))
     }
 
-    /// Requests the next range if no request is outstanding; `false` if none is left, or this stream drains.
+    /// Requests the next range if no request is outstanding; `false` if none is left, or this
+    /// stream drains.
     fn request_next_if_idle(&mut self, connection: &mut Connection) -> Result<bool, Failure> {
         Ok(!self.requested.is_empty() || self.request_next(connection)?)
     }
@@ -269,7 +278,8 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
         }
     }
 
-    /// Receives the first lease, which shrinks as its bytes arrive, so that a failure keeps the rest.
+    /// Receives the first lease, which shrinks as its bytes arrive, so that a failure keeps the
+    /// rest.
     fn receive(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         let file = &self.described.file;
         while let Some(left) = self.stream.front().filter(|left| !left.is_empty()) {
@@ -280,7 +290,8 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
                     }
                 }
                 Received::Idle => {}
-                // The end of a file of unknown length, at or after the offset reached before a restart.
+                // The end of a file of unknown length, at or after the offset reached before a
+                // restart.
                 Received::End { .. }
                     if file.size.is_none() && Some(left.start()) >= self.worker.broke_off =>
                 {
@@ -296,7 +307,8 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
         Ok(())
     }
 
-    /// Drops the completed lease, and reads what follows its last byte: nothing, or the end of a chunked body.
+    /// Drops the completed lease, and reads what follows its last byte: nothing, or the end of a
+    /// chunked body.
     fn end_answer(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         self.requested.pop_front();
         if !self.stream.complete() {

@@ -48,7 +48,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Counts bytes received from `socket` that are there already; they show that the connection is alive.
+    /// Counts bytes received from `socket` that are there already; they show that the connection is
+    /// alive.
     pub(crate) fn discarded(&mut self, bytes: usize, socket: &TcpStream) {
         let bytes = Bytes::new(bytes as u64);
         self.connection.measure(bytes, socket);

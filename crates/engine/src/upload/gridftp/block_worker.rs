@@ -43,7 +43,8 @@ pub(super) struct BlockPeer<'a> {
     pub(super) at: UrlAndPeer,
     shown: String,
     behind: DropBehind,
-    /// Connections that have sent all their blocks, but not yet EOD: they are ended once their number is final.
+    /// Connections that have sent all their blocks, but not yet EOD: they are ended once their
+    /// number is final.
     pub(super) sent: Mutex<Vec<DataSender>>,
     /// Raised once the store has failed.
     over: Cancel,
@@ -150,7 +151,8 @@ impl<'e, 's> BlockSender<'e, 's> {
         Ok(Self { peer, stream, connection, paced, stall, unacknowledged: VecDeque::new(), given: 0 })
     }
 
-    /// Sends blocks until nothing is left to lease, or the store has failed; returns the connection.
+    /// Sends blocks until nothing is left to lease, or the store has failed; returns the
+    /// connection.
     fn run(mut self) -> Result<DataSender, UploadError> {
         while !self.peer.is_over() {
             if let Some(range) = self.stream.lease() {

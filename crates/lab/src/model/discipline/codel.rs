@@ -12,7 +12,8 @@ use super::{Discipline, PacketList, QueuedPacket};
 pub struct CodelParameters {
     /// Acceptable standing queue delay; 5 ms (RFC 8289, 4.4).
     pub target: Duration,
-    /// Time for which the delay may exceed the target before the first drop: about one RTT; 100 ms (RFC 8289, 4.3).
+    /// Time for which the delay may exceed the target before the first drop: about one RTT; 100 ms
+    /// (RFC 8289, 4.3).
     pub interval: Duration,
 }
 
@@ -49,7 +50,8 @@ impl Codel {
         }
     }
 
-    /// Dequeues the next packet for the line (RFC 8289, 5.5); marks ECN-capable packets instead of dropping them.
+    /// Dequeues the next packet for the line (RFC 8289, 5.5); marks ECN-capable packets instead of
+    /// dropping them.
     pub(super) fn dequeue(
         &mut self,
         now: Time,
@@ -121,7 +123,8 @@ impl Codel {
         Some((packet, may_drop))
     }
 
-    /// Returns the time of the next drop after one at `from`: intervals shrink with the square root of the drop count.
+    /// Returns the time of the next drop after one at `from`: intervals shrink with the square root
+    /// of the drop count.
     fn control_law(&self, from: Time) -> Time {
         from + self.parameters.interval.div_f64(f64::from(self.count.max(1)).sqrt())
     }

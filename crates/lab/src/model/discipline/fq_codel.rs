@@ -70,8 +70,8 @@ impl FqCodelQueue {
         self.total.bytes = self.total.bytes - packet.size;
     }
 
-    /// Drops from the head of the longest queue: the flow that fills the queue is hit, and its receiver detects the gap
-    /// one queueing delay earlier.
+    /// Drops from the head of the longest queue: the flow that fills the queue is hit, and its
+    /// receiver detects the gap one queueing delay earlier.
     fn drop_from_longest(&mut self, dropped: &mut Vec<QueuedPacket>) {
         let longest = self.flows.iter_mut().max_by_key(|flow| flow.packets.bytes);
         if let Some(packet) = longest.and_then(|flow| flow.packets.pop()) {
@@ -116,7 +116,8 @@ impl Discipline for FqCodelQueue {
                 Some(packet) => flow.credits -= packet.size.get() as i64,
                 None => {
                     list.pop_front();
-                    // An emptied new queue moves to the old list first; otherwise it could return as new at once (RFC 8290, 4.2).
+                    // An emptied new queue moves to the old list first; otherwise it could return
+                    // as new at once (RFC 8290, 4.2).
                     flow.is_listed = is_new;
                     if is_new {
                         self.old.push_back(index);

@@ -1,4 +1,5 @@
-//! Queue disciplines that act on departure as well as on arrival: CoDel, FQ-CoDel, and FIFO queues with ECN.
+//! Queue disciplines that act on departure as well as on arrival: CoDel, FQ-CoDel, and FIFO queues
+//! with ECN.
 
 mod codel;
 mod fifo;
@@ -40,7 +41,8 @@ pub struct QueuedPacket {
 
 /// A queue discipline.
 pub trait Discipline: fmt::Debug + Send {
-    /// Enqueues a packet that arrives at `now`; appends dropped packets, possibly `packet` itself, to `dropped`.
+    /// Enqueues a packet that arrives at `now`; appends dropped packets, possibly `packet` itself,
+    /// to `dropped`.
     ///
     /// `sending` is the packet in transmission, which counts towards the limit.
     fn enqueue(&mut self, now: Time, packet: QueuedPacket, sending: Backlog, dropped: &mut Vec<QueuedPacket>);

@@ -26,8 +26,8 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Creates the delays of pairs of hosts, and what else happens to packets behind the nodes of `before`, whose losses
-    /// are those of `impairments`; all are a function of `seed`.
+    /// Creates the delays of pairs of hosts, and what else happens to packets behind the nodes of
+    /// `before`, whose losses are those of `impairments`; all are a function of `seed`.
     pub fn new(before: Link, delays: Vec<Duration>, impairments: ImpairmentSpec, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(TAIL_SEED_STREAM);

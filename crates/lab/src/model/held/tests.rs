@@ -58,7 +58,8 @@ fn left(events: &[HeldEvent]) -> Vec<(u64, Time)> {
 
 #[test]
 fn fifo_behaves_equally_held_or_not() {
-    // Three bursts overflow the queue, at a rate whose packet time is no whole number of nanoseconds.
+    // Three bursts overflow the queue, at a rate whose packet time is no whole number of
+    // nanoseconds.
     let arrivals: Vec<_> =
         (0..3u64).flat_map(|burst| vec![(Time::START + millis(burst * 13), 0); 30]).collect();
     let mut held = link(vec![fifo(7_000_000, 20)], millis(10), "");

@@ -28,7 +28,8 @@ struct RttStalls {
 }
 
 impl RttStalls {
-    /// The mean time between two stalls, and the time after which the smoothed RTT contains little of one.
+    /// The mean time between two stalls, and the time after which the smoothed RTT contains little
+    /// of one.
     const INTERVAL: Duration = Duration::from_millis(100);
     /// Maximum added to the RTT by one.
     const LONGEST: Duration = Duration::from_millis(5);
@@ -44,7 +45,8 @@ impl RttStalls {
     }
 }
 
-/// Runs like [`PacedSender::run_until`], on a host whose stalls make the smoothed RTT longer ten times a second.
+/// Runs like [`PacedSender::run_until`], on a host whose stalls make the smoothed RTT longer ten
+/// times a second.
 fn run_with_stalls(sender: &mut PacedSender, end: Duration, seed: u64) -> PacketCounts {
     let mut stalls = RttStalls { random: ChaCha8Rng::seed_from_u64(seed), excess: Duration::ZERO };
     while sender.now() < end {
@@ -90,11 +92,13 @@ fn a_shallow_queue_is_filled_without_loss() {
     assert!(share >= 0.9, "{share} of the rate, {rest:?}");
     assert!(start.lost + rest.lost < 10, "{start:?}, {rest:?}");
     assert!(rest.arrived >= free_rest.arrived, "{rest:?}, unpaced {free_rest:?}");
-    // An unpaced slow start overflows the queue long before the path is full: its bursts have twice their mean rate.
+    // An unpaced slow start overflows the queue long before the path is full: its bursts have twice
+    // their mean rate.
     assert!(free_start.lost > 300 && free_share < 0.5, "unpaced {free_start:?}");
 }
 
-/// Random losses decide in each run whether the cap holds at a step, or is given up to CUBIC: the median of several seeds counts.
+/// Random losses decide in each run whether the cap holds at a step, or is given up to CUBIC: the
+/// median of several seeds counts.
 #[test]
 fn pace_follows_background_steps() {
     let runs = |is_paced: bool| {
@@ -106,15 +110,17 @@ fn pace_follows_background_steps() {
     };
     let ((share, lost), (free_share, free_lost)) = (runs(true), runs(false));
     assert!(share >= 0.85 && share > 4.0 * free_share, "{share} of what is left, unpaced {free_share}");
-    // A step is detected by its losses, an RTT later, and answered in three steps of two RTTs: 2 % of 40 s. A full DropTail queue drops more
-    // of random than of even arrivals; an unpaced flow never fills the path.
+    // A step is detected by its losses, an RTT later, and answered in three steps of two RTTs: 2 %
+    // of 40 s. A full DropTail queue drops more of random than of even arrivals; an unpaced flow
+    // never fills the path.
     assert!(
         lost < 0.03 && free_lost < 0.001,
         "the background loses {lost}, beside an unpaced flow {free_lost}"
     );
 }
 
-/// Returns the share of what a background in steps leaves, and the part of the background that is lost.
+/// Returns the share of what a background in steps leaves, and the part of the background that is
+/// lost.
 fn background_steps(seed: u64, pacer: Option<Pacer>) -> (f64, f64) {
     let mut spec = PathSpec { seed, ..long_path() };
     spec.set("background", "0%@0s,20%@8s,50%@16s,20%@24s,0%@32s").unwrap();
@@ -204,8 +210,9 @@ fn paced_flow_keeps_its_share_beside_queue_filling_flows() {
     assert!(mean > 0.85 && ratios.iter().all(|ratio| *ratio > 0.7), "{ratios:?}");
 }
 
-/// A flow that is there before BBR flows keeps what an unpaced one would, but no more than an equal share, and loses less. BBR flows that start
-/// together share a queue of 0.1 BDP unequally for minutes; the pacer, which starts under Reno, then only loses less.
+/// A flow that is there before BBR flows keeps what an unpaced one would, but no more than an equal
+/// share, and loses less. BBR flows that start together share a queue of 0.1 BDP unequally for
+/// minutes; the pacer, which starts under Reno, then only loses less.
 #[test]
 fn paced_flow_keeps_unpaced_share_beside_bbr_flows() {
     const BURST: Bytes = Bytes::new(12_000);
@@ -249,7 +256,8 @@ fn paced_flow_is_alone_again_after_cross_flows_end() {
     }
 }
 
-/// The pacer's limit is 3 Gbit/s: a path just below is not taken for a faster one because a pace of more was set for a moment.
+/// The pacer's limit is 3 Gbit/s: a path just below is not taken for a faster one because a pace of
+/// more was set for a moment.
 #[test]
 fn path_just_below_the_fastest_paced_one_keeps_its_pace_on_a_busy_host() {
     for seed in 1..=3 {
@@ -276,7 +284,8 @@ fn short_queue_of_a_short_path_is_overflowed_neither_by_slow_start_nor_by_probes
     }
 }
 
-/// The RTT grows as by a queue that other traffic fills. Taken for one again and again, it must not lower the pace without end.
+/// The RTT grows as by a queue that other traffic fills. Taken for one again and again, it must not
+/// lower the pace without end.
 #[test]
 fn stalls_of_a_host_do_not_lower_the_pace() {
     for (queue, seed) in [1.0, 0.027].into_iter().flat_map(|queue| [1, 2, 3].map(|seed| (queue, seed))) {

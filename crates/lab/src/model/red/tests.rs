@@ -39,7 +39,8 @@ fn gaps(red: &mut Red, packets: u64, arrivals: u64) -> Vec<u64> {
     gaps
 }
 
-/// Even packets at 1.5 times the rate: a third must be dropped, 2 p_b / (1 + p_b) with uniform gaps, which needs an average of 16.7 packets.
+/// Even packets at 1.5 times the rate: a third must be dropped, 2 p_b / (1 + p_b) with uniform
+/// gaps, which needs an average of 16.7 packets.
 #[test]
 fn overload_settles_at_the_average_of_the_curve() {
     let mut node = RateLimit::of_rate(RATE, red(RedParameters::default(), QueueLimit::Packets(100)));
@@ -53,7 +54,8 @@ fn overload_settles_at_the_average_of_the_curve() {
     assert!((0.66..0.67).contains(&taken) && (15.0..20.0).contains(&mean), "{taken} {mean}");
 }
 
-/// p_b rises to `max_p` between the thresholds, and with `gentle` to 1 at twice `max_th`; gaps are uniform.
+/// p_b rises to `max_p` between the thresholds, and with `gentle` to 1 at twice `max_th`; gaps are
+/// uniform.
 #[test]
 fn drops_follow_the_curve_and_are_evenly_spaced() {
     let gentle = |share: f64| 0.1 + 0.9 * share;
@@ -97,7 +99,8 @@ fn a_burst_moves_the_average_as_published() {
     assert!((red.average - 4.88).abs() < 0.01, "{}", red.average);
 }
 
-/// The average decays as if the line had sent packets of the MTU: 346 packets at a weight of 0.002 halve it.
+/// The average decays as if the line had sent packets of the MTU: 346 packets at a weight of 0.002
+/// halve it.
 #[test]
 fn average_decays_while_queue_is_empty() {
     for limit in [ENDLESS, QueueLimit::Bytes(MTU * 1000)] {
@@ -130,7 +133,8 @@ fn queue_in_bytes_drops_small_packets_less() {
 }
 
 proptest! {
-    /// Invariants: order, limit, no drop while the queue never exceeded `min_th`, one result per seed.
+    /// Invariants: order, limit, no drop while the queue never exceeded `min_th`, one result per
+    /// seed.
     #[test]
     fn invariants_hold_for_any_arrivals(
         arrivals in prop::collection::vec((0_u64..3_000_000, 40_u64..1500), 1..400),

@@ -1,4 +1,5 @@
-//! Download sessions in virtual time: each fetches a file over a number of connections that a [`Tuner`] chooses.
+//! Download sessions in virtual time: each fetches a file over a number of connections that a
+//! [`Tuner`] chooses.
 
 #[cfg(test)]
 mod tests;
@@ -183,7 +184,8 @@ impl RunningSession {
         self.observe(network);
     }
 
-    /// Requests the next chunk over the tuner's number of connections; completes the session if nothing is left.
+    /// Requests the next chunk over the tuner's number of connections; completes the session if
+    /// nothing is left.
     fn request(&mut self, network: &mut Network) {
         if self.left == 0 {
             (self.stage, self.record.ends) = (SessionStage::Done, Some(network.now.since(Time::START)));

@@ -116,7 +116,8 @@ fn new_connections_for_each_chunk_cost_a_handshake_and_slow_start() {
         let session = session(Duration::ZERO, Bytes::new(4_000_000), tuner);
         sessions(&path(50), vec![DownloadSession { reconnects, ..session }], 1000)[0].ends.unwrap()
     });
-    // Three reconnects: one RTT each, and four RTTs of slow start until the first connection's window is full.
+    // Three reconnects: one RTT each, and four RTTs of slow start until the first connection's
+    // window is full.
     let more = (took[1] - took[0]).as_millis();
     assert!((600..1600).contains(&more), "{took:?}");
 }

@@ -20,7 +20,8 @@ pub trait Tuner: fmt::Debug + Send {
     /// Reports the goodput of a complete chunk, before the next request.
     fn chunk_done(&mut self, _goodput: Rate) {}
 
-    /// Reports an interval that ended `now` after the session's start; returns the number of connections.
+    /// Reports an interval that ended `now` after the session's start; returns the number of
+    /// connections.
     fn observe(&mut self, _seen: &Interval, _now: Duration) -> usize {
         self.streams()
     }

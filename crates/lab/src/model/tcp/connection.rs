@@ -58,7 +58,8 @@ pub(super) struct SentPacket {
 }
 
 impl SimulatedConnection {
-    /// Creates a connection of `download` that can send from `opens` on, after a handshake of `rtt`.
+    /// Creates a connection of `download` that can send from `opens` on, after a handshake of
+    /// `rtt`.
     pub(super) fn new(tcp: &Tcp, download: usize, opens: Time, rtt: Duration) -> Self {
         Self {
             phase: ConnectionPhase::Opening,
@@ -74,7 +75,8 @@ impl SimulatedConnection {
         }
     }
 
-    /// Returns the next packet that the window allows; `is_more` says whether the download has unsent packets.
+    /// Returns the next packet that the window allows; `is_more` says whether the download has
+    /// unsent packets.
     pub(super) fn sendable(&self, is_more: bool) -> Option<u64> {
         // A window smaller than a packet still allows one packet.
         let window = self.congestion.window().max(self.delivery.segments as f64);
@@ -101,7 +103,8 @@ impl SimulatedConnection {
         self.phase == ConnectionPhase::Closing && !self.scoreboard.has_outstanding()
     }
 
-    /// Records that `packet` is sent at `now`; returns it, and whether this is its first transmission.
+    /// Records that `packet` is sent at `now`; returns it, and whether this is its first
+    /// transmission.
     pub(super) fn record_transmission(&mut self, packet: u64, now: Time) -> (SentPacket, bool) {
         if self.scoreboard.in_flight() == 0 {
             (self.delivery.at, self.delivery.first_sent) = (now, now);
@@ -164,7 +167,8 @@ impl SimulatedConnection {
         }
     }
 
-    /// Handles the timer's expiry: the handshake is complete, or all packets in flight are lost. Returns their number.
+    /// Handles the timer's expiry: the handshake is complete, or all packets in flight are lost.
+    /// Returns their number.
     pub(super) fn timed_out(&mut self, now: Time) -> u64 {
         if self.phase == ConnectionPhase::Opening {
             self.phase = ConnectionPhase::Open;
@@ -204,8 +208,9 @@ impl Pacing {
         self.cap = cap.unwrap_or(f64::INFINITY);
     }
 
-    /// Records a departure of `segments` at `now`: the next follows at the control's own pace, or at Linux's pace of
-    /// slightly more than a window per RTT (`tcp_update_pacing_rate`), limited to the cap.
+    /// Records a departure of `segments` at `now`: the next follows at the control's own pace, or
+    /// at Linux's pace of slightly more than a window per RTT (`tcp_update_pacing_rate`), limited
+    /// to the cap.
     pub(super) fn sent(&mut self, segments: u64, control: &dyn CongestionControl, rtt: Duration, now: Time) {
         let own = control.own_pace();
         let pace = if self.is_active {

@@ -1,12 +1,14 @@
-//! Many TCP connections over one link in virtual time, per packet: downloads, and bulk senders with a pace.
+//! Many TCP connections over one link in virtual time, per packet: downloads, and bulk senders with
+//! a pace.
 //!
 //! ```text
 //! Download -- what is left --> Connection -- packet --> link --> echo, a returned delay later --> Connection
 //!                      (window, pace, losses, timer)                                         '-> Download: arrived
 //! ```
 //!
-//! The link is FIFO, and all acknowledgements have one return delay. The result of a packet is therefore known when it
-//! is sent, and acknowledgements arrive in order: the only events are a queue of echoes, and timers.
+//! The link is FIFO, and all acknowledgements have one return delay. The result of a packet is
+//! therefore known when it is sent, and acknowledgements arrive in order: the only events are a
+//! queue of echoes, and timers.
 
 mod congestion;
 mod connection;
@@ -33,7 +35,8 @@ use connection::{SentPacket, SimulatedConnection};
 use download::Download;
 pub use download::PacketCounts;
 
-/// Separates these random numbers from those of the link's nodes (background 1, RED 2) with one seed.
+/// Separates these random numbers from those of the link's nodes (background 1, RED 2) with one
+/// seed.
 const TCP_SEED_STREAM: u64 = 3;
 /// Packets of a download that never ends.
 const ENDLESS: u64 = u64::MAX / 2;
@@ -45,8 +48,8 @@ pub struct Tcp {
     pub algorithm: CongestionAlgorithm,
     /// Payload of a full packet.
     pub payload: Bytes,
-    /// Segments in a packet, at least 1: a larger packet is a burst of segments (GSO). Windows count segments, so that
-    /// large packets reduce only the cost of simulating a fast path.
+    /// Segments in a packet, at least 1: a larger packet is a burst of segments (GSO). Windows
+    /// count segments, so that large packets reduce only the cost of simulating a fast path.
     pub segments: u64,
     /// The receiver's socket buffer: the maximum in flight per connection.
     pub buffer: Bytes,
@@ -98,7 +101,8 @@ enum TimerEvent {
 
 /// The random delay of echoes: up to one packet time.
 ///
-/// Without it some connections would always find the queue full and others never (phase effects, Floyd and Jacobson).
+/// Without it some connections would always find the queue full and others never (phase effects,
+/// Floyd and Jacobson).
 #[derive(Debug)]
 struct AckJitter {
     most_nanos: u64,
@@ -106,7 +110,8 @@ struct AckJitter {
 }
 
 impl Network {
-    /// Creates a network without downloads; one direction of the path carries packets, the other only delays.
+    /// Creates a network without downloads; one direction of the path carries packets, the other
+    /// only delays.
     pub fn new(path: &PathSpec, tcp: Tcp) -> Self {
         let tcp = Tcp { segments: tcp.segments.max(1), ..tcp };
         let packet = path.ends.mtu * tcp.segments;
@@ -145,7 +150,8 @@ impl Network {
         self.downloads.len() - 1
     }
 
-    /// Adds a bulk sender: a download without end, over connections that are open from `from` on. Returns its index.
+    /// Adds a bulk sender: a download without end, over connections that are open from `from` on.
+    /// Returns its index.
     pub fn add_endless(&mut self, connections: usize, from: Time) -> usize {
         let download = self.add();
         self.open(download, connections, from);
@@ -155,8 +161,8 @@ impl Network {
 
     /// Sets the number of connections of a download.
     ///
-    /// A new connection sends packets one RTT later. Surplus connections, the newest first, send no new packets and
-    /// close when their outstanding packets have arrived.
+    /// A new connection sends packets one RTT later. Surplus connections, the newest first, send no
+    /// new packets and close when their outstanding packets have arrived.
     pub fn connect(&mut self, download: usize, connections: usize) {
         let Some(own) = self.downloads.get_mut(download) else { return };
         own.connections.retain(|&index| !self.connections[index].is_over());
@@ -256,13 +262,15 @@ impl Network {
         self.downloads.get(download).map_or(0, |own| own.missing)
     }
 
-    /// Returns the number of connections of a download on which packets have arrived since the last call.
+    /// Returns the number of connections of a download on which packets have arrived since the last
+    /// call.
     pub fn carried(&mut self, download: usize) -> usize {
         let Some(own) = self.downloads.get(download) else { return 0 };
         own.connections.iter().filter(|&&index| std::mem::take(&mut self.connections[index].carried)).count()
     }
 
-    /// Runs until a download has received all requested packets, and returns its index; or until a time.
+    /// Runs until a download has received all requested packets, and returns its index; or until a
+    /// time.
     pub fn advance(&mut self, until: Time) -> Option<usize> {
         loop {
             let echo_at = self.echoes.front().map(|echo| echo.at);

@@ -9,8 +9,8 @@ const REORDERING: u64 = 3;
 
 /// A sender's scoreboard, with selective acknowledgements.
 ///
-/// The path keeps the order of packets, so losses are detected by the order of transmission, retransmissions included,
-/// as in RACK (RFC 8985).
+/// The path keeps the order of packets, so losses are detected by the order of transmission,
+/// retransmissions included, as in RACK (RFC 8985).
 #[derive(Debug)]
 pub(super) struct Scoreboard {
     /// The receiver's socket buffer in packets.
@@ -38,7 +38,8 @@ pub(super) struct Transmission {
 /// End of a loss episode, in which losses belong to one reduction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RecoveryPoint {
-    /// The first packet that was not sent when the episode began, and the first transmission after it.
+    /// The first packet that was not sent when the episode began, and the first transmission after
+    /// it.
     pub(super) packet: u64,
     pub(super) transmission: u64,
     /// Whether a timeout started the episode; the window then grows during it.
@@ -114,7 +115,8 @@ impl Scoreboard {
 
     /// Records the arrival of a transmission. `is_last`: there are no unsent packets.
     pub(super) fn acknowledged(&mut self, it: Transmission, is_last: bool) -> AckOutcome {
-        // Early retransmit (RFC 5827): without later packets, those in flight must suffice to detect a loss.
+        // Early retransmit (RFC 5827): without later packets, those in flight must suffice to
+        // detect a loss.
         let fewer = self.in_flight().saturating_sub(1).max(1);
         let enough = if is_last { self.reordering.min(fewer) } else { self.reordering };
         let (mut lost, mut newest_lost) = (0, None);

@@ -55,8 +55,8 @@ fn a_small_window_limits_a_connection_to_a_window_in_a_round_trip() {
     }
 }
 
-/// Reno: Mathis, Semke, Mahdavi, Ott: "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm", 1997.
-/// CUBIC: RFC 9438, 5.2, equation 6.
+/// Reno: Mathis, Semke, Mahdavi, Ott: "The Macroscopic Behavior of the TCP Congestion Avoidance
+/// Algorithm", 1997. CUBIC: RFC 9438, 5.2, equation 6.
 #[test]
 fn windows_follow_the_response_function_under_random_loss() {
     let reno = |loss: f64| (1.5 / loss).sqrt();

@@ -42,7 +42,8 @@ impl Timer {
         (self.last_rtt, self.backoff) = (rtt, 0);
     }
 
-    /// Doubles the timeout after it expired; returns whether it is the first since the last acknowledgement.
+    /// Doubles the timeout after it expired; returns whether it is the first since the last
+    /// acknowledgement.
     pub(super) fn ran_out(&mut self) -> bool {
         self.backoff += 1;
         self.backoff == 1

@@ -104,7 +104,8 @@ fn full_queue_is_simulated_through_a_long_pause() {
 }
 
 proptest! {
-    /// Invariants of host and background packets together: causality, order, rate, queue limit and conservation.
+    /// Invariants of host and background packets together: causality, order, rate, queue limit and
+    /// conservation.
     #[test]
     fn background_shares_queue_and_rate(
         arrivals in prop::collection::vec((0_u64..100_000, 40_u64..1500), 1..300),

@@ -39,7 +39,8 @@ fn path_is_full_after_startup_for_any_packet_size() {
     // Packets of ten segments: the window counts segments.
     for packet in [PACKET, PACKET * 10] {
         let mut sender = sender(&path(1.0), packet);
-        // Ten segments double each RTT: 833 are in flight after 7 RTTs, and Startup's queue then drains.
+        // Ten segments double each RTT: 833 are in flight after 7 RTTs, and Startup's queue then
+        // drains.
         let [start, rest] = [(0, 2), (2, 9)].map(|seconds| share(&mut sender, packet, seconds));
         assert!(start > 0.5 && rest > 0.97, "{start} in the first 2 s, {rest} then");
     }
@@ -49,7 +50,8 @@ fn path_is_full_after_startup_for_any_packet_size() {
 fn queue_is_a_quarter_of_the_bdp_at_most_in_steady_state() {
     let mut sender = sender(&path(3.0), PACKET);
     let startup = observe(&mut sender, 3).iter().map(|seen| seen.rtt.get()).max().unwrap_or_default();
-    // Startup has two BDPs queued beyond the path's own BDP, or as much as the window of 2.89 BDPs allows.
+    // Startup has two BDPs queued beyond the path's own BDP, or as much as the window of 2.89 BDPs
+    // allows.
     assert!((RTT * 2..RTT * 3).contains(&startup), "{startup:?}");
     let mut rtts: Vec<_> = observe(&mut sender, 6).iter().map(|seen| seen.rtt.get()).collect();
     rtts.sort_unstable();
@@ -86,7 +88,8 @@ fn flows_share_a_path() {
 
 #[test]
 fn startup_overflows_a_shallow_queue_and_fills_the_path() {
-    // Measured with the kernel's BBR at 1 Gbit/s and 302 ms: 784 Mbit/s in the first 25 s, 108,000 retransmits.
+    // Measured with the kernel's BBR at 1 Gbit/s and 302 ms: 784 Mbit/s in the first 25 s, 108,000
+    // retransmits.
     let mut sender = sender(&path(0.03), PACKET);
     let lost = sender.run_until(Duration::from_secs(3)).lost;
     let share = share(&mut sender, PACKET, (3, 9));

@@ -75,7 +75,8 @@ fn window_counts_segments_for_any_packet_size() {
 }
 
 proptest! {
-    /// Invariants for any path and pace: time advances, nothing is counted twice, the path's rate is never exceeded.
+    /// Invariants for any path and pace: time advances, nothing is counted twice, the path's rate
+    /// is never exceeded.
     #[test]
     fn conserves_packets(
         rate in 1_u64..200,

@@ -55,7 +55,8 @@ pub(in crate::scenario) fn results() -> Results {
     results
 }
 
-/// Creates results of all executions of a scenario with `size` as its parameter; `values` by run, size and repetition.
+/// Creates results of all executions of a scenario with `size` as its parameter; `values` by run,
+/// size and repetition.
 pub(in crate::scenario) fn with_values(
     text: &str,
     values: impl Fn(&str, &str, u32) -> Vec<(&'static str, f64)>,

@@ -68,7 +68,8 @@ pub(super) fn draw(
     }
 }
 
-/// Maximum of points in one path: the time to paint a path grows with the square of its crossings of a pixel row.
+/// Maximum of points in one path: the time to paint a path grows with the square of its crossings
+/// of a pixel row.
 const PIECE: usize = 100;
 
 /// Splits a line into pieces; each begins at the end of the previous one.
@@ -115,7 +116,8 @@ pub(super) fn dots(picture: &mut Picture, places: &[(f64, f64)], colour: &'stati
     }
 }
 
-/// Draws points as hollow symbols, larger than those of [`symbols`], so that they remain visible below them.
+/// Draws points as hollow symbols, larger than those of [`symbols`], so that they remain visible
+/// below them.
 pub(super) fn rings(picture: &mut Picture, places: &[(f64, f64)], index: usize, colour: &'static str) {
     let ring = RINGS[index % RINGS.len()];
     for piece in places.chunks(PIECE) {

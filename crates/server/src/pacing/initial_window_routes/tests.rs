@@ -1,4 +1,5 @@
-//! Which routes are kept and which removed, in a network namespace whose only device is the loopback.
+//! Which routes are kept and which removed, in a network namespace whose only device is the
+//! loopback.
 
 use std::net::Ipv4Addr;
 use std::thread;

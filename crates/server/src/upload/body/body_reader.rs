@@ -69,7 +69,8 @@ impl BodyReader {
             BodyFraming::Length(left) => *left,
             BodyFraming::Chunked(decoder) => {
                 let framed = decoder.framing(&self.inbox)?;
-                // In doubt is what follows: another program on the way may find another request there.
+                // In doubt is what follows: another program on the way may find another request
+                // there.
                 if decoder.is_malformed() {
                     return Err(Malformed::new("a line of its framing ends in LF alone").into());
                 }
@@ -82,7 +83,8 @@ impl BodyReader {
         }
         let most = left.as_usize().min(into.len());
         let read = match (most, self.inbox.len()) {
-            // Chunk framing: small reads, for bytes after the last chunk belong to the next request.
+            // Chunk framing: small reads, for bytes after the last chunk belong to the next
+            // request.
             (0, _) => {
                 let mut chunk = [0; FRAMING_READ_SIZE];
                 let length = receive(&self.source, &mut chunk)?.unwrap_or(0);

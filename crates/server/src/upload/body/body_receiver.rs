@@ -56,7 +56,8 @@ impl BodyConnection {
     }
 }
 
-/// A partly filled segment is written after this time, so that a crash loses little of a slow upload.
+/// A partly filled segment is written after this time, so that a crash loses little of a slow
+/// upload.
 const SLOW_FLUSH: Duration = Duration::from_secs(5);
 
 /// Where a body belongs.
@@ -125,8 +126,8 @@ impl<'a> BodyReceiver<'a> {
     /// Reads to the end of the body; bytes received before an error are written too.
     ///
     /// # Errors
-    /// The reply: the body is incomplete or too long, its client has stalled, or the upload was cancelled by a failed writer, a newer
-    /// connection, or the end of the server.
+    /// The reply: the body is incomplete or too long, its client has stalled, or the upload was
+    /// cancelled by a failed writer, a newer connection, or the end of the server.
     pub(crate) fn run(mut self, received: &mut Bytes) -> Result<(), Reply> {
         let result = self.fill_segments();
         self.flush();
@@ -178,7 +179,8 @@ impl<'a> BodyReceiver<'a> {
         Err(refusal::ended())
     }
 
-    /// Takes the segment being filled, or a free one; the wait for it does not count as a stall of the client.
+    /// Takes the segment being filled, or a free one; the wait for it does not count as a stall of
+    /// the client.
     fn segment(&mut self, left: ByteRange) -> Result<Segment, Reply> {
         if let Some(segment) = self.segment.take() {
             return Ok(segment);

@@ -74,11 +74,13 @@ impl InboundUpload {
         Ok(Reply::empty(head))
     }
 
-    /// Returns the reply with the digests of the file's pieces as the device has them; `None` where they cannot be told.
+    /// Returns the reply with the digests of the file's pieces as the device has them; `None` where
+    /// they cannot be told.
     fn pieces(&self, cancel: &Cancel) -> Option<Reply> {
         let pipeline = &self.opened.pipeline;
         let size = pipeline.size()?;
-        // The client knows which file it has sent. Some names of files cannot be written in a metalink.
+        // The client knows which file it has sent. Some names of files cannot be written in a
+        // metalink.
         let name = MetalinkName::parse("file").ok()?;
         let length = Pieces::length_for(size);
         let wanted = WantedDigests { whole: None, pieces: Some((Algorithm::Blake3, length)) };
@@ -89,8 +91,8 @@ impl InboundUpload {
     }
 }
 
-/// Gives a file the client's time, and the fraction of a second of this moment: files of one size and time have different entity tags,
-/// whatever time their clients choose.
+/// Gives a file the client's time, and the fraction of a second of this moment: files of one size
+/// and time have different entity tags, whatever time their clients choose.
 ///
 /// Fails on a file system without fractions of a second; the file keeps the time of its last write.
 fn set_modified(part: &PartFile, modified: SystemTime) -> io::Result<()> {

@@ -31,7 +31,8 @@ use crate::upload::request::start::{Inbound, NotStarted, UploadStart};
 const SUPERSEDED_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait until another request has reserved the space of the upload.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait for another upload that is between two ranges: 3 s until it ends (`SILENT_AFTER`), and 1 s for its last sync.
+/// How long to wait for another upload that is between two ranges: 3 s until it ends
+/// (`SILENT_AFTER`), and 1 s for its last sync.
 const BETWEEN_RANGES_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long to wait for the lock of another upload, whose closed connection may not be noticed yet.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
@@ -52,7 +53,8 @@ pub(crate) async fn handle(
         && request.header("expect").is_some_and(|value| value.trim().eq_ignore_ascii_case("100-continue"));
     let may_inform = request.is_http_1_1();
     let connection = request.keeps_alive().then(|| slot.watch());
-    // Its client has shown a token: the connection is not evicted, not even while the upload waits for its start.
+    // Its client has shown a token: the connection is not evicted, not even while the upload waits
+    // for its start.
     slot.receiving();
     let upload = match start(uploads, command).await {
         Ok(UploadStart::Ready(upload)) => upload,
@@ -71,7 +73,8 @@ pub(crate) async fn handle(
     received.await.unwrap_or_else(|reply| UploadOutcome::unread(reply, false))
 }
 
-/// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of the file.
+/// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of
+/// the file.
 async fn start(uploads: &Arc<Uploads>, command: UploadCommand) -> Result<UploadStart, Reply> {
     let began = Instant::now();
     if command.operation.takes_quota() && !uploads.partials.await_scan(&command.grant).await {

@@ -14,7 +14,8 @@ use crate::upload::registry::active::{ActiveEntry, PartFileLock, UploadLiveness}
 use crate::upload::registry::disk_reserve::leaves_reserve;
 use crate::upload::request::refusal;
 
-/// What an upload holds until its last byte is in the journal. The order of the fields is that in which they are dropped.
+/// What an upload holds until its last byte is in the journal. The order of the fields is that in
+/// which they are dropped.
 pub(crate) struct OpenedUpload {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) writer: Arc<dyn Writer>,
@@ -27,8 +28,8 @@ pub(crate) struct OpenedUpload {
 }
 
 impl Uploads {
-    /// Reserves the file's space, and opens its writer and its journal; where that fails, or too little stays free, removes a partial
-    /// file that holds nothing to resume.
+    /// Reserves the file's space, and opens its writer and its journal; where that fails, or too
+    /// little stays free, removes a partial file that holds nothing to resume.
     pub(crate) fn open(
         &self,
         pipeline: Pipeline,
@@ -51,7 +52,8 @@ fn prepare(pipeline: &Pipeline) -> Result<Arc<dyn Writer>, Reply> {
     Ok(writer)
 }
 
-/// Returns what the file will take beyond its present blocks, which are counted in units of 512 bytes.
+/// Returns what the file will take beyond its present blocks, which are counted in units of 512
+/// bytes.
 fn unreserved(pipeline: &Pipeline) -> Bytes {
     let held = pipeline.part().file().metadata().map_or(0, |part| part.blocks().saturating_mul(512));
     pipeline.size().unwrap_or_default().saturating_sub(Bytes::new(held))

@@ -1,4 +1,5 @@
-//! Uploads whose ranges arrive over several connections at once: one pipeline, into which every connection's thread receives.
+//! Uploads whose ranges arrive over several connections at once: one pipeline, into which every
+//! connection's thread receives.
 //!
 //! ```text
 //!   PATCH, Content-Range --> RangeClaim (no other request may write there) --> BodyReceiver --.
@@ -6,8 +7,8 @@
 //!                                                                                             (a thread of the upload)
 //! ```
 //!
-//! The upload ends here once no range has arrived for a while, or as soon as another request of this upload needs its file. What
-//! arrived is then on the device and in the journal.
+//! The upload ends here once no range has arrived for a while, or as soon as another request of
+//! this upload needs its file. What arrived is then on the device and in the journal.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,8 +36,8 @@ use crate::upload::request::start::NotStarted;
 /// The most ranges of one upload that are received at once: as many as a client has streams.
 pub(crate) const MAX_UPLOAD_RANGES: usize = MAX_STREAMS;
 
-/// An upload ends this long after its last connection has closed: two RTTs of 300 ms, in which its client can connect anew with TLS 1.3,
-/// and the interval below.
+/// An upload ends this long after its last connection has closed: two RTTs of 300 ms, in which its
+/// client can connect anew with TLS 1.3, and the interval below.
 const CLOSED_AFTER: Duration = Duration::from_millis(700);
 
 /// How often an upload checks whether it is still used.
@@ -63,7 +64,8 @@ struct RangedState {
     claims: Vec<Claim>,
     /// The connections over which its ranges have arrived.
     connections: Vec<ConnectionWatch>,
-    /// Whether the client opens one connection per range. A closed connection then does not end the upload.
+    /// Whether the client opens one connection per range. A closed connection then does not end the
+    /// upload.
     is_one_each: bool,
     /// When one of them was last seen open.
     last_open: Instant,
@@ -143,8 +145,8 @@ impl RangedUpload {
         &self.pipeline
     }
 
-    /// Claims a range for one request. A range that was received before is forgotten first: it counts again once it is received
-    /// again to its end.
+    /// Claims a range for one request. A range that was received before is forgotten first: it
+    /// counts again once it is received again to its end.
     pub(crate) fn claim(self: &Arc<Self>, range: ByteRange) -> Result<RangeClaim, NotStarted> {
         let (claim, repeats) = self.enter(range)?;
         if repeats {
@@ -198,7 +200,8 @@ impl RangedUpload {
         Ok((RangeClaim { upload: Arc::clone(self), range, liveness, number }, repeats))
     }
 
-    /// Adds a persistent connection over which a range arrives; `None` marks a client that opens one connection per range.
+    /// Adds a persistent connection over which a range arrives; `None` marks a client that opens
+    /// one connection per range.
     pub(crate) fn add_connection(&self, connection: Option<ConnectionWatch>) {
         let mut state = self.state.lock();
         let Some(connection) = connection else {
@@ -225,8 +228,8 @@ impl RangedUpload {
         self.changed.notify_all();
     }
 
-    /// Returns `BetweenRanges` to another upload to this target if its token may start over and this upload is ending or pauses; else
-    /// `Busy`.
+    /// Returns `BetweenRanges` to another upload to this target if its token may start over and
+    /// this upload is ending or pauses; else `Busy`.
     pub(crate) fn occupied(&self, grant: &Grant) -> NotStarted {
         let may_start_over = grant.may_start_over(self.holder.as_deref());
         let state = self.state.lock();
@@ -244,7 +247,8 @@ impl RangedUpload {
         self.changed.notify_all();
     }
 
-    /// Ends the upload where no range is being received, or where all connections are silent; returns whether it is ending.
+    /// Ends the upload where no range is being received, or where all connections are silent;
+    /// returns whether it is ending.
     pub(crate) fn retire(&self) -> bool {
         let mut state = self.state.lock();
         let now = Instant::now();

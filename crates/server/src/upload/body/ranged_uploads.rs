@@ -1,4 +1,5 @@
-//! The uploads whose ranges arrive over several connections, by target: one at a time, and the next one waits for it.
+//! The uploads whose ranges arrive over several connections, by target: one at a time, and the next
+//! one waits for it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,11 +64,12 @@ impl RangedUploads {
         RangedLookup::Absent(Opening(self, target.to_owned()))
     }
 
-    /// Ends the upload to `target` for `operation`, where that is of the same upload and no range is being received, or all connections
-    /// are silent.
+    /// Ends the upload to `target` for `operation`, where that is of the same upload and no range
+    /// is being received, or all connections are silent.
     ///
     /// # Errors
-    /// What the operation waits for. An upload is not ended for another one: its next range may be on its way.
+    /// What the operation waits for. An upload is not ended for another one: its next range may be
+    /// on its way.
     pub(crate) fn make_way(
         &self,
         target: &Path,

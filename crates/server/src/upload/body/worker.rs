@@ -1,4 +1,5 @@
-//! Receives an upload on a thread of its own: socket to segments; `completion` gives the file its name.
+//! Receives an upload on a thread of its own: socket to segments; `completion` gives the file its
+//! name.
 
 use std::sync::Arc;
 use std::thread;
@@ -24,12 +25,14 @@ use crate::upload::request::refusal;
 pub(crate) enum AfterBody {
     /// Keep the partial file for further parts.
     KeepPartial,
-    /// The file is complete: verify its digest, and give it its final name. Where the digest is wrong, the upload is kept for a
-    /// client that takes the digests of pieces, and deleted for any other.
+    /// The file is complete: verify its digest, and give it its final name. Where the digest is
+    /// wrong, the upload is kept for a client that takes the digests of pieces, and deleted for any
+    /// other.
     Finish { digest: Option<Checksum>, modified: Option<SystemTime>, replace: bool, takes_pieces: bool },
 }
 
-/// An upload that receives one body at a time; dropping it removes a partial file that cannot be resumed.
+/// An upload that receives one body at a time; dropping it removes a partial file that cannot be
+/// resumed.
 pub(crate) struct InboundUpload {
     pub(crate) opened: OpenedUpload,
     pub(crate) after: AfterBody,
@@ -83,7 +86,8 @@ impl InboundUpload {
 impl Drop for InboundUpload {
     /// Removes the partial file of a PUT, which cannot be resumed.
     fn drop(&mut self) {
-        // After completion the part file has the target's name, and its former name may belong to another upload.
+        // After completion the part file has the target's name, and its former name may belong to
+        // another upload.
         let pipeline = &self.opened.pipeline;
         if pipeline.journal().is_none() && pipeline.part().check_name().is_ok() {
             self.uploads.partials.discard(pipeline.part());

@@ -43,13 +43,15 @@ struct ActiveUpload {
 /// Whether the client of an upload still sends, and the flag that cancels the upload.
 #[derive(Default)]
 pub(crate) struct UploadLiveness {
-    /// Raised where the connection closes, the server ends, or the client resumes on another connection.
+    /// Raised where the connection closes, the server ends, or the client resumes on another
+    /// connection.
     pub(crate) cancel: Cancel,
     /// When bytes last arrived; `None` while the upload waits for the disk or for memory.
     last_data: Mutex<Option<Instant>>,
 }
 
-/// A connection without data for this long is closed when its client resumes the upload on another one.
+/// A connection without data for this long is closed when its client resumes the upload on another
+/// one.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(3);
 
 /// The exclusive use of a partial file in this process, until dropped.
@@ -85,7 +87,8 @@ impl ActiveUploads {
         Bytes::new(self.received.load(Ordering::Relaxed))
     }
 
-    /// Locks a partial file by device and inode; `None` where it is locked. Some file systems lack file locks.
+    /// Locks a partial file by device and inode; `None` where it is locked. Some file systems lack
+    /// file locks.
     pub(crate) fn lock_part(self: &Arc<Self>, file: (u64, u64)) -> Option<PartFileLock> {
         let mut state = self.state.lock();
         if state.locked.contains(&file) {
@@ -111,8 +114,8 @@ impl ActiveUploads {
         ActiveEntry { uploads: Arc::clone(self), number }
     }
 
-    /// Cancels the upload to `target` whose journal `is_same`, where its connection has been silent for
-    /// [`SILENT_AFTER`]; returns whether it is ending.
+    /// Cancels the upload to `target` whose journal `is_same`, where its connection has been silent
+    /// for [`SILENT_AFTER`]; returns whether it is ending.
     pub(crate) fn cancel_silent(&self, target: &Path, is_same: impl Fn(&Journal) -> bool) -> bool {
         let state = self.state.lock();
         let found = state.active.iter().find(|active| {
@@ -142,7 +145,8 @@ impl ActiveUploads {
         })
     }
 
-    /// Counts cached pages of the uploads' files where that is due, and those of the host; `None` without uploads.
+    /// Counts cached pages of the uploads' files where that is due, and those of the host; `None`
+    /// without uploads.
     pub(crate) fn pages(&self, now: Duration) -> (Option<PageCache>, Option<HostPages>) {
         let mut state = self.state.lock();
         if state.active.is_empty() {

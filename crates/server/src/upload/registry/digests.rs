@@ -25,10 +25,11 @@ struct UploadDigest {
 pub(crate) type UploadKey = ((u64, u64), UploadId);
 
 impl UploadDigests {
-    /// Returns the digest of an upload of `size` bytes, of which `committed` is on the device: the digest of the earlier
-    /// requests where there is one, else a new one.
+    /// Returns the digest of an upload of `size` bytes, of which `committed` is on the device: the
+    /// digest of the earlier requests where there is one, else a new one.
     ///
-    /// Drops the digest where this request does not want it (`wanted` is false): the upload is read back then.
+    /// Drops the digest where this request does not want it (`wanted` is false): the upload is read
+    /// back then.
     pub(crate) fn of(
         &self,
         key: UploadKey,

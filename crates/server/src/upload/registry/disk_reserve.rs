@@ -10,7 +10,8 @@ const RESERVED_DIVISOR: u64 = 20;
 const MAX_RESERVED_SPACE: Bytes = Bytes::gib(1);
 const MAX_RESERVED_INODES: u64 = 10_000;
 
-/// Returns whether the file system of `file` keeps its reserve once `unwritten` bytes are written; also where the kernel does not tell it.
+/// Returns whether the file system of `file` keeps its reserve once `unwritten` bytes are written;
+/// also where the kernel does not tell it.
 pub(crate) fn leaves_reserve(file: impl AsFd, unwritten: Bytes) -> bool {
     fstatvfs(file).map_or(true, |fs| keeps_reserve(&fs, unwritten))
 }

@@ -32,7 +32,8 @@ const MAX_UNFINISHED: usize = 10_000;
 /// Names of a directory from the root down.
 type DirectoryNames = Vec<Vec<u8>>;
 
-/// The partial files of a server's uploads, as far as they are known. Its lock is never held during a file operation.
+/// The partial files of a server's uploads, as far as they are known. Its lock is never held during
+/// a file operation.
 pub(crate) struct PartialUploads {
     root: PathBuf,
     quota: Option<Bytes>,
@@ -98,7 +99,8 @@ impl PartialUploads {
         self.quota
     }
 
-    /// Waits until the partial files of all file systems that answer are counted, where a quota needs it; returns whether they are.
+    /// Waits until the partial files of all file systems that answer are counted, where a quota
+    /// needs it; returns whether they are.
     pub(crate) async fn await_scan(&self, grant: &Grant) -> bool {
         let mut scanned = self.scanned.subscribe();
         let knows = scanned.wait_for(|scanned| *scanned != ScanState::Scanning);
@@ -111,7 +113,8 @@ impl PartialUploads {
         *self.scanned.borrow() == ScanState::OfAll
     }
 
-    /// Counts the partial file of an upload of `size` bytes; fails where a quota does not hold it besides the others.
+    /// Counts the partial file of an upload of `size` bytes; fails where a quota does not hold it
+    /// besides the others.
     pub(crate) fn admit(&self, part: &Path, size: Bytes, grant: &Grant) -> Result<(), OverQuota> {
         let mut known = self.known.lock();
         self.check_quotas(&known, part, size, (grant.holder.as_ref(), grant.quota))?;
@@ -123,7 +126,8 @@ impl PartialUploads {
         Ok(())
     }
 
-    /// Counts an admitted partial file with its present size; fails where a quota does not hold it besides the others.
+    /// Counts an admitted partial file with its present size; fails where a quota does not hold it
+    /// besides the others.
     pub(crate) fn grow(&self, part: &Path, size: Bytes) -> Result<(), OverQuota> {
         let mut known = self.known.lock();
         let (holder, most) =

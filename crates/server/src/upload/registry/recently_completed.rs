@@ -10,7 +10,8 @@ use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
 use rustix::fs::{Stat, fstat};
 
-/// How many are kept. A client whose upload was dropped sends the file again, if its token may replace it.
+/// How many are kept. A client whose upload was dropped sends the file again, if its token may
+/// replace it.
 const MOST: usize = 1024;
 
 /// The latest complete uploads.
@@ -51,7 +52,8 @@ impl From<Stat> for FileVersion {
 }
 
 impl CompletedUploads {
-    /// Adds an upload in place of an earlier one of its ID. It may be added before its file has its name.
+    /// Adds an upload in place of an earlier one of its ID. It may be added before its file has its
+    /// name.
     pub(crate) fn add(&self, upload: CompletedUpload) {
         let mut uploads = self.0.lock();
         uploads.retain(|kept| kept.id != upload.id);

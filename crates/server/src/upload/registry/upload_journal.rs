@@ -30,10 +30,12 @@ pub(crate) fn id_of(journal: &Journal) -> Option<&str> {
     Some(url.split_once(HOLDER).map_or(url, |(id, _)| id))
 }
 
-/// What the URL of an upload begins with in a journal; that of a download begins with http, gsiftp or the like.
+/// What the URL of an upload begins with in a journal; that of a download begins with http, gsiftp
+/// or the like.
 const SCHEME: &str = "upload:";
 
-/// Returns whether a journal is of an upload to a server, not of a download into the served directory.
+/// Returns whether a journal is of an upload to a server, not of a download into the served
+/// directory.
 pub(crate) fn is_upload(journal: &Journal) -> bool {
     id_of(journal).is_some()
 }

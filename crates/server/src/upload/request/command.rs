@@ -70,7 +70,8 @@ impl UploadCommand {
     }
 }
 
-/// Returns the ID within the server of an upload that a client names `id`: two tokens never share one.
+/// Returns the ID within the server of an upload that a client names `id`: two tokens never share
+/// one.
 pub(crate) fn upload_id(id: UploadId, holder: Option<&str>) -> UploadId {
     let Some(holder) = holder else { return id };
     let mut hasher = blake3::Hasher::new();
@@ -92,7 +93,8 @@ pub(crate) struct AppendPart {
     pub(crate) digest: Option<Checksum>,
     /// Whether the client asks for a BLAKE3 digest of what is received, not of what is read back.
     pub(crate) hash: bool,
-    /// Whether the client knows what to do with the digests of pieces where that of the file is wrong.
+    /// Whether the client knows what to do with the digests of pieces where that of the file is
+    /// wrong.
     pub(crate) takes_pieces: bool,
     /// The time of modification that the file is to have.
     pub(crate) modified: Option<SystemTime>,
@@ -149,7 +151,8 @@ impl UploadOperation {
         let bad = |why: &str| Err(Reply::text(400, why));
         let named = path.query().and_then(UploadId::of_query);
         let names_upload = names_upload(request.target());
-        // Another query may mean no file: S3's ?acl and ?partNumber= would replace it, and ?uploadId= would delete it.
+        // Another query may mean no file: S3's ?acl and ?partNumber= would replace it, and
+        // ?uploadId= would delete it.
         let query = path.query().unwrap_or_default();
         let is_known = match request.method() {
             "GET" => true,
@@ -195,7 +198,8 @@ impl UploadOperation {
             return Err(Reply::text(415, "files are stored as they come; send it without Content-Encoding"));
         }
         let length = match request.body() {
-            // The body would be empty (RFC 9112, section 6.3), and a forgotten header would empty the file.
+            // The body would be empty (RFC 9112, section 6.3), and a forgotten header would empty
+            // the file.
             RequestBody::None if request.header("content-length").is_none() => {
                 return Err(Reply::text(
                     411,
@@ -269,8 +273,8 @@ impl AddRange {
     }
 }
 
-/// Returns whether an existing file may be replaced; refuses conditions other than `If-None-Match: *`, and `If-Match` of a PUT or of a file's DELETE,
-/// which is compared with the file later.
+/// Returns whether an existing file may be replaced; refuses conditions other than `If-None-Match:
+/// *`, and `If-Match` of a PUT or of a file's DELETE, which is compared with the file later.
 fn may_replace(request: &RequestHead) -> Result<bool, Reply> {
     let unknown = || {
         Reply::text(

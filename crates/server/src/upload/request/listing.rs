@@ -50,8 +50,8 @@ struct WrittenUpload {
 }
 
 impl Uploads {
-    /// Lists the uploads of the command's directory, and the space of uploads in all: those of its token, and with the right to delete
-    /// those of all.
+    /// Lists the uploads of the command's directory, and the space of uploads in all: those of its
+    /// token, and with the right to delete those of all.
     pub(crate) fn list(&self, command: &UploadCommand, disk: &Disk) -> Result<Reply, Reply> {
         let grant = &command.grant;
         let permit = self.static_files.listing_permit(&grant.requester(), disk);

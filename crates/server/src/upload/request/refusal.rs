@@ -86,7 +86,8 @@ pub(crate) fn output(error: &OutputError) -> Reply {
     }
 }
 
-/// Maps what the kernel says to a status, and to words that tell a client nothing of the host; the log has the whole `error`.
+/// Maps what the kernel says to a status, and to words that tell a client nothing of the host; the
+/// log has the whole `error`.
 fn of_kernel(what: &str, source: &io::Error, error: &dyn Display) -> Reply {
     match Errno::from_io_error(source) {
         // Some file systems do not reserve space, and fail only when it is written.
@@ -108,7 +109,8 @@ fn of_kernel(what: &str, source: &io::Error, error: &dyn Display) -> Reply {
     }
 }
 
-/// 403: a link, a directory or a socket has the name of a file, its partial file or its journal, and only the host's users can remove it.
+/// 403: a link, a directory or a socket has the name of a file, its partial file or its journal,
+/// and only the host's users can remove it.
 fn in_the_way(error: &dyn Display) -> Reply {
     tracing::warn!(%error, "what has the name of an upload is no file: remove it");
     Reply::text(
@@ -133,7 +135,8 @@ pub(crate) enum OverQuota {
     TooMany,
 }
 
-/// 507: the unfinished uploads of the server, or of a token, would take more space than they may, or are too many.
+/// 507: the unfinished uploads of the server, or of a token, would take more space than they may,
+/// or are too many.
 pub(crate) fn over_quota(over: OverQuota) -> Reply {
     let what = match over {
         OverQuota::OfAll => "of all tokens would exceed their quota",

@@ -6,9 +6,11 @@ use longhaul_core::proto::http::parse_repr_digest;
 /// Supported algorithms, the fastest first.
 const SUPPORTED: [Algorithm; 3] = [Algorithm::Blake3, Algorithm::Sha256, Algorithm::Sha512];
 
-/// Returns the digest of the fastest supported algorithm, as in `blake3=:BASE64:, sha-256=:BASE64:`.
+/// Returns the digest of the fastest supported algorithm, as in `blake3=:BASE64:,
+/// sha-256=:BASE64:`.
 ///
-/// `None` without one of the right length: the request must be refused then, or its client would take the file for verified.
+/// `None` without one of the right length: the request must be refused then, or its client would
+/// take the file for verified.
 pub(crate) fn parse(field: &str) -> Option<Checksum> {
     let digests = parse_repr_digest(field);
     let of = |algorithm| digests.iter().find(|digest| digest.algorithm == algorithm);

@@ -85,7 +85,8 @@ pub(crate) enum NotStarted {
     Opening,
     /// Another upload of the file is between two ranges; retry until it receives one, or ends.
     BetweenRanges,
-    /// Another upload has locked the file; retry for a moment, for its client may have just disconnected.
+    /// Another upload has locked the file; retry for a moment, for its client may have just
+    /// disconnected.
     Busy,
 }
 
@@ -206,7 +207,8 @@ impl Uploads {
         Ok(UploadStart::Ready(Inbound::Range(claim, Arc::clone(&self.active))))
     }
 
-    /// Opens an upload for ranges over several connections, where an earlier run or request has left it.
+    /// Opens an upload for ranges over several connections, where an earlier run or request has
+    /// left it.
     fn open_ranged(
         &self,
         target: &UploadTarget,
@@ -231,7 +233,8 @@ impl Uploads {
         Ok(self.ranged.start(id, opened)?)
     }
 
-    /// Reserves an upload slot and the space of the quota, then opens the upload; returns the digest that it continues, too.
+    /// Reserves an upload slot and the space of the quota, then opens the upload; returns the
+    /// digest that it continues, too.
     fn start_part(
         &self,
         target: &UploadTarget,

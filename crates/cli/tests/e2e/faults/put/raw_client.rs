@@ -1,5 +1,6 @@
-//! A client that lies: ranges of one upload that overlap, are missing, or come twice with other bytes; a wrong digest; broken
-//! connections; a server that dies. The final name holds what stood there before, or the file whose digest was declared.
+//! A client that lies: ranges of one upload that overlap, are missing, or come twice with other
+//! bytes; a wrong digest; broken connections; a server that dies. The final name holds what stood
+//! there before, or the file whose digest was declared.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -22,16 +23,19 @@ use crate::faults::schedule::Build;
 
 /// Hang guard of an answer; the server waits up to 10 s for another request of the upload.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Hang guard of the server's own recovery from a broken connection, or from an upload that was active.
+/// Hang guard of the server's own recovery from a broken connection, or from an upload that was
+/// active.
 const RECOVERY: Duration = Duration::from_secs(60);
 
 /// A request of the client, or a fault. `build` is 0 for the declared file, 1 for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Action {
     Range(Range<usize>, usize, Option<usize>), // Sends a range of a build; its connection breaks after some bytes
-    /// Sends two ranges of builds at once: the second within the first, whose last byte follows then.
+    /// Sends two ranges of builds at once: the second within the first, whose last byte follows
+    /// then.
     Nested([Range<usize>; 2], [usize; 2]),
-    /// Declares the upload complete, with the digest of a build; the server may be killed meanwhile.
+    /// Declares the upload complete, with the digest of a build; the server may be killed
+    /// meanwhile.
     Complete(usize, bool),
     Kill,
 }
@@ -166,7 +170,8 @@ impl RawRun {
         self.judge(declared)
     }
 
-    /// Checks the final name after a completion with the digest of a build and its status, `None` if unknown; or after another action.
+    /// Checks the final name after a completion with the digest of a build and its status, `None`
+    /// if unknown; or after another action.
     fn judge(&mut self, declared: Option<(usize, Option<u16>)>) -> Result<(), String> {
         if let Some(line) = self.site.log().lines().find(|line| line.contains("panicked at")) {
             return Err(format!("a thread panics: {line}"));
@@ -187,8 +192,9 @@ impl RawRun {
         Ok(())
     }
 
-    /// Sends the whole file as one range, and completes it: nothing of the earlier sequence prevents that. A range whose connection broke may
-    /// be read only then, and begins the upload again.
+    /// Sends the whole file as one range, and completes it: nothing of the earlier sequence
+    /// prevents that. A range whose connection broke may be read only then, and begins the upload
+    /// again.
     fn complete_soundly(&mut self) -> Result<(), String> {
         let (began, whole) = (Instant::now(), 0..self.schedule.len);
         loop {
@@ -252,7 +258,8 @@ fn status_of(sent: io::Result<TcpStream>) -> Result<Option<u16>, String> {
     sent.map_or(Ok(None), |mut stream| status(&mut stream))
 }
 
-/// Returns the status of the final answer; `None` if the server closes the connection without one, an error if it hangs.
+/// Returns the status of the final answer; `None` if the server closes the connection without one,
+/// an error if it hangs.
 fn status(stream: &mut TcpStream) -> Result<Option<u16>, String> {
     let mut code = None;
     for line in BufReader::new(stream).lines() {

@@ -37,7 +37,8 @@ fn ranges_that_some_connections_ignore() {
     });
 }
 
-/// Serves `file`, and `other` on the connections selected by `is_stale`; the first connection closes after one response.
+/// Serves `file`, and `other` on the connections selected by `is_stale`; the first connection
+/// closes after one response.
 fn balanced(file: &File, other: &File, is_stale: fn(usize) -> bool) -> Server {
     let (file, other) = (file.clone(), File { etag: Some("\"v2\""), ..other.clone() });
     Server::new(move |peer| {
@@ -55,8 +56,9 @@ fn balanced(file: &File, other: &File, is_stale: fn(usize) -> bool) -> Server {
     })
 }
 
-/// Stale backends of a load balancer: their responses are not used. One costs nothing; if all connections but the first, which serves only
-/// the first response, lead to one, the transfer ends in bounded time.
+/// Stale backends of a load balancer: their responses are not used. One costs nothing; if all
+/// connections but the first, which serves only the first response, lead to one, the transfer ends
+/// in bounded time.
 #[test]
 fn another_file_on_further_connections_is_not_used() {
     let (file, other) = (File::new(content(SIZE, 6)), File::new(content(SIZE, 7)));
@@ -74,7 +76,8 @@ fn another_file_on_further_connections_is_not_used() {
     });
 }
 
-/// Sends less than requested, alternately slow and fast: a takeover's range ends where a response ends.
+/// Sends less than requested, alternately slow and fast: a takeover's range ends where a response
+/// ends.
 #[test]
 fn short_responses_and_takeovers_are_combined() {
     let file = File::new(content(SIZE, 15));

@@ -24,7 +24,8 @@ fn short_path_is_fetched_in_one_plain_request_and_not_stored() {
     }
 }
 
-/// The memory says that the server paces, but it no longer does, or its RTT has changed: nothing of the old entry applies.
+/// The memory says that the server paces, but it no longer does, or its RTT has changed: nothing of
+/// the old entry applies.
 #[test]
 fn changed_path_to_a_server_that_paced_is_measured_again() {
     let file = File::new(content(SIZE / 2, 17));
@@ -67,7 +68,8 @@ fn single_response_is_used_although_the_server_no_longer_paces() {
     }
 }
 
-/// Equal RTT, but all connections together get less than one did before: the transfer still succeeds.
+/// Equal RTT, but all connections together get less than one did before: the transfer still
+/// succeeds.
 #[test]
 fn transfer_succeeds_on_a_path_that_has_become_slower() {
     let file = File::new(content(SIZE / 8, 11));

@@ -9,13 +9,15 @@ use serde_json::json;
 use crate::support::{Ended, File, Get, Server, at_once, content, get, remember};
 
 const SIZE: usize = 40 << 20;
-/// Bytes per second of a connection that leaves work for every stream: one alone takes five seconds.
+/// Bytes per second of a connection that leaves work for every stream: one alone takes five
+/// seconds.
 const RATE: usize = 8_000_000;
 /// GridFTP-APT with chunks of about 1 MiB: the shorter the path, the larger the first.
 const APT: [&str; 4] = ["--tuner", "apt", "--apt-delta", "1ms"];
 
-/// Runs `test` with a fetch and its server for each tuner, all at once: `apt`, Longhaul's `auto`, or a fixed number of streams. On such a
-/// short path `auto` uses several streams only if the path memory recommends them.
+/// Runs `test` with a fetch and its server for each tuner, all at once: `apt`, Longhaul's `auto`,
+/// or a fixed number of streams. On such a short path `auto` uses several streams only if the path
+/// memory recommends them.
 fn each(tuners: &[&str], serve: impl Fn() -> Server, test: impl Fn(&str, &Get, &Server) + Sync) {
     at_once(tuners.iter().map(|tuner| (*tuner, serve())), |(tuner, server)| {
         // Longer than a run may take: only a takeover ends a stall.

@@ -29,7 +29,8 @@ fn connections_that_announce_their_close_are_not_read_behind_it() {
         transfer.send_blocks(&file, &mut data, |n| n < last);
         for n in last..blocks {
             let (channel, block) = (&mut data[usize::try_from(n % connections).unwrap()], transfer.block(n));
-            // The first connection has its end of data in a separate header, after one that announces only the close.
+            // The first connection has its end of data in a separate header, after one that
+            // announces only the close.
             let descriptor = if n % connections == 0 { 4 } else { 12 };
             channel.header(descriptor, block.end - block.start, block.start - transfer.base);
             channel.raw(&file[usize::try_from(block.start).unwrap()..usize::try_from(block.end).unwrap()]);
@@ -41,7 +42,8 @@ fn connections_that_announce_their_close_are_not_read_behind_it() {
     is_right("announced close", &server);
 }
 
-/// A chunk of which the last block, the ends, and all replies since its request are still to be sent.
+/// A chunk of which the last block, the ends, and all replies since its request are still to be
+/// sent.
 struct HeldChunk {
     transfer: Transfer,
     data: Vec<Data>,
@@ -59,8 +61,8 @@ impl HeldChunk {
     }
 }
 
-/// Serves each chunk over new connections; on the first control connection the end of a chunk is held until a part of the next
-/// one, which is requested ahead, has been sent.
+/// Serves each chunk over new connections; on the first control connection the end of a chunk is
+/// held until a part of the next one, which is requested ahead, has been sent.
 fn opening_anew() -> Scripted {
     let held = Mutex::new(None::<HeldChunk>);
     Scripted::new(content(SIZE, 80), move |session, command| {

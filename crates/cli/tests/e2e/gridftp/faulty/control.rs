@@ -1,4 +1,5 @@
-//! A server with faulty replies: the run succeeds without the affected feature, or ends in time with an error that names the fault.
+//! A server with faulty replies: the run succeeds without the affected feature, or ends in time
+//! with an error that names the fault.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -92,7 +93,8 @@ fn faulty_or_missing_information_is_done_without() {
             code => assert!(code == Some(76) && !run.path("f").exists(), "{ended:?}"),
         }
     }
-    // Some servers report the end of a transfer twice, at once or before the reply to the next command.
+    // Some servers report the end of a transfer twice, at once or before the reply to the next
+    // command.
     let facts = format!("250-x\r\n Type=file;Size={SIZE};Modify=20200102030405; f\r\n250 End");
     let late = [
         ("FEAT", WITHOUT_MODE_E),

@@ -140,8 +140,9 @@ fn fault_of_every_transfer_ends_the_run() {
     });
 }
 
-/// Sends wrong bytes that `refute` refutes with a later block, at once or after the replies that report success and an unchanged
-/// file, in the first run; is honest in the second: nothing of the first is kept.
+/// Sends wrong bytes that `refute` refutes with a later block, at once or after the replies that
+/// report success and an unchanged file, in the first run; is honest in the second: nothing of the
+/// first is kept.
 #[track_caller]
 fn refuted_bytes_are_not_resumed(after_replies: bool, refute: fn(&mut Session, &Transfer, &mut [Data])) {
     let run = get();

@@ -1,4 +1,5 @@
-//! A scripted server with faults: the file is right in the end, or the run ends in time with an error that names the fault.
+//! A scripted server with faults: the file is right in the end, or the run ends in time with an
+//! error that names the fault.
 
 mod chunks;
 mod control;
@@ -16,7 +17,8 @@ const SIZE: usize = (3 << 20) + 12345;
 /// Features of a server without MODE E.
 const WITHOUT_MODE_E: &str = "211-Extensions\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n EPSV\r\n211 End";
 
-/// Applies `fault` to the first `times` transfers in MODE E, after reply 150, over the requested number of connections.
+/// Applies `fault` to the first `times` transfers in MODE E, after reply 150, over the requested
+/// number of connections.
 fn faulty(
     times: usize,
     fault: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
@@ -45,8 +47,8 @@ fn sending(
     })
 }
 
-/// Serves a file without MODE E over as many control connections as `sessions`; sends it on RETR, and then acts by `end` instead of
-/// the last reply.
+/// Serves a file without MODE E over as many control connections as `sessions`; sends it on RETR,
+/// and then acts by `end` instead of the last reply.
 fn sending_plainly(sessions: usize, end: impl Fn(&mut Session) + Send + Sync + 'static) -> Scripted {
     Scripted::new(content(SIZE, 98), move |session, command| {
         match command.verb.as_str() {
@@ -102,7 +104,8 @@ fn is_right(what: &str, server: &Scripted) {
     assert_eq!(partial_files(run.dir()), [""; 0], "{what}");
 }
 
-/// Checks that the run fails with one of the codes and an error that contains `word`, without a file under the final name.
+/// Checks that the run fails with one of the codes and an error that contains `word`, without a
+/// file under the final name.
 #[track_caller]
 fn is_refused(server: &Scripted, codes: &[i32], word: &str) {
     let (run, ended) = fetch(server, "1");

@@ -24,7 +24,8 @@ impl ResponseHead {
             let colon = line.iter().position(|b| *b == b':').filter(|_| !is_folded);
             let name = trim_blanks(&line[..colon.unwrap_or(0)]);
             let is_field = !name.is_empty() && name.iter().all(|b| is_token(*b));
-            // A program in between may take a folded line, or what follows a CR, for a field of its own.
+            // A program in between may take a folded line, or what follows a CR, for a field of its
+            // own.
             let mut parts = line.split(|b| *b == b'\r');
             let doubtful =
                 if is_field { parts.skip(1).any(states_framing) } else { parts.any(states_framing) };
@@ -54,9 +55,11 @@ fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Parses a status line with any blanks between its parts, or none before the reason: minor version, status and reason.
+/// Parses a status line with any blanks between its parts, or none before the reason: minor
+/// version, status and reason.
 ///
-/// Programs that answer with the head of another server pass its version on: 2 stands before a head of version 1.1.
+/// Programs that answer with the head of another server pass its version on: 2 stands before a head
+/// of version 1.1.
 fn status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     let line = String::from_utf8_lossy(line);
     let (protocol, rest) = line.split_once([' ', '\t'])?;
@@ -72,7 +75,8 @@ fn status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     Some((minor, status, trim_text(reason).to_owned()))
 }
 
-/// Returns whether a line begins with the name of a field that states the end of the body, however it is written.
+/// Returns whether a line begins with the name of a field that states the end of the body, however
+/// it is written.
 fn states_framing(line: &[u8]) -> bool {
     let letters = line.iter().filter(|b| b.is_ascii_alphabetic()).map(u8::to_ascii_lowercase);
     let begins = |name: &[u8]| letters.clone().take(name.len()).eq(name.iter().copied());

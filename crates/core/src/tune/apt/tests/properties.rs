@@ -1,4 +1,5 @@
-//! Properties of APT on any path: it ends within its bounds with the best number, for all measurements.
+//! Properties of APT on any path: it ends within its bounds with the best number, for all
+//! measurements.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -36,8 +37,8 @@ fn run(parameters: Parameters, goodput: impl Fn(usize) -> Rate) -> (Vec<Point>, 
     }
 }
 
-/// A strictly concave G over 0..=200 as a table: slopes that decrease by whole bits, from positive to negative around
-/// the optimum.
+/// A strictly concave G over 0..=200 as a table: slopes that decrease by whole bits, from positive
+/// to negative around the optimum.
 fn concave() -> impl Strategy<Value = Vec<u64>> {
     (vec(1i64..1_000_000, 200), 0usize..200, 0.0..1.0f64).prop_map(|(falls, optimum, offset)| {
         let slope = |n: usize| -> i64 {

@@ -1,4 +1,5 @@
-//! What holds for any observations: any noise, compression or thinning of acknowledgements, late and missing observations.
+//! What holds for any observations: any noise, compression or thinning of acknowledgements, late
+//! and missing observations.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,7 +8,8 @@ use super::*;
 
 const RTT: Duration = Duration::from_millis(100);
 
-/// One step of a connection that is observed: the time since the last observation, and what has changed.
+/// One step of a connection that is observed: the time since the last observation, and what has
+/// changed.
 #[derive(Debug, Clone)]
 struct Step {
     millis: f64,
@@ -47,7 +49,8 @@ fn pacers() -> impl Strategy<Value = Pacer> {
     ]
 }
 
-/// Runs the pacer over `steps`; calls `check` after each with the pacer, the cap before, and the time.
+/// Runs the pacer over `steps`; calls `check` after each with the pacer, the cap before, and the
+/// time.
 fn run(mut pacer: Pacer, steps: &[Step], mut check: impl FnMut(&Pacer, Option<Rate>, Duration)) {
     let (mut now, mut seen) =
         (Duration::ZERO, Observation { min_rtt: Rtt::new(RTT), ..Observation::default() });

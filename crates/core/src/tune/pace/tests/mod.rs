@@ -1,4 +1,5 @@
-//! The pacer in virtual time: its invariants over arbitrary observations, and what it gains on a simulated fluid path.
+//! The pacer in virtual time: its invariants over arbitrary observations, and what it gains on a
+//! simulated fluid path.
 
 mod invariants;
 mod lossless;

@@ -1,4 +1,5 @@
-//! The pacer on a fluid path. Its gains, alone and beside other flows, are tested packet by packet in the lab (`tests/pacing.rs`).
+//! The pacer on a fluid path. Its gains, alone and beside other flows, are tested packet by packet
+//! in the lab (`tests/pacing.rs`).
 
 use super::*;
 

@@ -138,7 +138,8 @@ impl SimulatedPath {
         (0.4 * (at - k).powi(3) + before) * MSS
     }
 
-    /// Delays the returning acknowledgements by `time`; they then arrive within another tenth of that.
+    /// Delays the returning acknowledgements by `time`; they then arrive within another tenth of
+    /// that.
     pub(super) fn hold_up(&mut self, time: Duration) {
         let until = self.now + time;
         for (at, _, rtt) in &mut self.returning {

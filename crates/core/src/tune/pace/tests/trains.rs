@@ -5,8 +5,8 @@ use super::*;
 
 const RTT: Duration = Duration::from_millis(100);
 
-/// Observes windows that double from 14 kB, one per RTT, every `tick` µs; `held` is the part of the 11th window's time
-/// for which its acknowledgements are held up.
+/// Observes windows that double from 14 kB, one per RTT, every `tick` µs; `held` is the part of the
+/// 11th window's time for which its acknowledgements are held up.
 fn measured(mbit: f64, tick: u64, held: f64) -> Option<f64> {
     let mut trains = PacketTrains::default();
     (0..2_000_000 / tick).find_map(|i| {
@@ -28,7 +28,8 @@ fn two_long_bursts_measure_the_bottlenecks_rate() {
     }
 }
 
-/// Observes bursts of 1,000 bytes each µs for 40 ms, whose acknowledgements of `held` (ms within the burst) arrive at its end.
+/// Observes bursts of 1,000 bytes each µs for 40 ms, whose acknowledgements of `held` (ms within
+/// the burst) arrive at its end.
 fn with_acks_held(held: std::ops::Range<u64>) -> Option<Rate> {
     let mut trains = PacketTrains::default();
     (0..2_000).find_map(|i| {

@@ -6,7 +6,8 @@ use super::simulated_path::RandomNumbers;
 use super::*;
 use crate::tune::streams::{CountTuner, StreamBound, StreamTuner, StreamTunerStart};
 
-/// Starts and observations, often at the edges of their ranges. Sequences of one seed begin equally.
+/// Starts and observations, often at the edges of their ranges. Sequences of one seed begin
+/// equally.
 impl RandomNumbers {
     fn below(&mut self, end: u64) -> u64 {
         self.bits() % end

@@ -1,4 +1,5 @@
-//! RED (Floyd and Jacobson 1993, gentle) with the default values of ns-2: the drop rate by the average queue.
+//! RED (Floyd and Jacobson 1993, gentle) with the default values of ns-2: the drop rate by the
+//! average queue.
 
 use super::PACKET;
 
@@ -14,7 +15,8 @@ pub(super) struct Red {
 }
 
 impl Red {
-    /// Updates the average with the `queue` at the arrival of `bytes`; returns the share of them that is dropped.
+    /// Updates the average with the `queue` at the arrival of `bytes`; returns the share of them
+    /// that is dropped.
     pub(super) fn follow(&mut self, queue: f64, bytes: f64) -> f64 {
         let weight = 1.0 - (1.0 - W_Q).powf(bytes / PACKET);
         self.average += weight * (queue / PACKET - self.average);

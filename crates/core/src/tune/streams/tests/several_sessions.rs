@@ -28,7 +28,8 @@ fn sessions_converge_to_equal_shares_behind_drop_tail() {
     }
 }
 
-/// n x <= 1 permits 21 streams at 20 ms and 47 at 100 ms for all sessions together, plus those of trials.
+/// n x <= 1 permits 21 streams at 20 ms and 47 at 100 ms for all sessions together, plus those of
+/// trials.
 #[test]
 fn sessions_behind_red_use_few_streams_and_converge() {
     let cases = [(20.0, 64.0 * KIB, 36), (20.0, OPEN, 36), (100.0, 64.0 * KIB, 94), (100.0, OPEN, 94)];

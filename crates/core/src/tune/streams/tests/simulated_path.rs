@@ -1,9 +1,10 @@
-//! A path in simulated time: connections that share a bottleneck with a DropTail queue, modelled by windows that grow
-//! and are reduced.
+//! A path in simulated time: connections that share a bottleneck with a DropTail queue, modelled by
+//! windows that grow and are reduced.
 //!
-//! Data in flight beyond the BDP is in the queue; data that does not fit is lost: the windows of randomly chosen
-//! connections, weighted by their size, are reduced until it fits. Windows grow as in slow start (left early if there
-//! is a queue, as in HyStart) and CUBIC (RFC 9438), up to the limit of the sockets' buffers.
+//! Data in flight beyond the BDP is in the queue; data that does not fit is lost: the windows of
+//! randomly chosen connections, weighted by their size, are reduced until it fits. Windows grow as
+//! in slow start (left early if there is a queue, as in HyStart) and CUBIC (RFC 9438), up to the
+//! limit of the sockets' buffers.
 
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ pub(super) struct SimulatedPath {
     pub(super) server_takes: usize,
     /// The rate of the disk.
     pub(super) disk: f64,
-    /// The rate that the CPU carries with one connection, and the share of it that each further connection costs.
+    /// The rate that the CPU carries with one connection, and the share of it that each further
+    /// connection costs.
     pub(super) cpu: (f64, f64),
     /// Whether the kernel counts the time that tasks wait for the CPU.
     pub(super) counts_pressure: bool,

@@ -25,7 +25,8 @@ fn capped_streams_multiply_until_they_fill_a_long_fat_path_and_are_concluded() {
         share(&mut path, &mut session, 0.0, 2.0);
         assert!(session.tuner.as_ref().unwrap().conclusion().is_none(), "in the midst of slow start");
         let got = share(&mut path, &mut session, 20.0, 60.0);
-        // Slow start takes 2.2 s to reach the window, and half a second shows that the goodput no longer grows.
+        // Slow start takes 2.2 s to reach the window, and half a second shows that the goodput no
+        // longer grows.
         assert!(session.streams_at(5.0) >= 64, "{:?}", session.trace);
         assert!(got > least, "{got} with a queue of {queue}: {:?}", session.trace);
         let found = session.tuner.unwrap().conclusion().unwrap();
@@ -99,8 +100,8 @@ fn slow_disk_or_cpu_limits_the_number_of_streams() {
     let (got, session) = alone(long_fat(STOCK).but(|path| path.disk = 3e8), 20.0, 60.0);
     assert!(got > 0.95 * 0.24 && (18..=22).contains(&session.streams()), "{got}: {:?}", session.trace);
     assert!(session.trace.iter().all(|(_, streams)| *streams <= MAX_INITIAL_STREAMS), "{:?}", session.trace);
-    // Each stream is capped, so that more streams would gain with a faster CPU; it carries a third of the path, and less
-    // with each further stream.
+    // Each stream is capped, so that more streams would gain with a faster CPU; it carries a third
+    // of the path, and less with each further stream.
     let starved = || long_fat(STOCK).but(|path| path.cpu = (4e8, 0.004));
     let (_, seen) = alone(starved(), 0.0, 60.0);
     let (_, unseen) = alone(starved().but(|path| path.counts_pressure = false), 0.0, 60.0);

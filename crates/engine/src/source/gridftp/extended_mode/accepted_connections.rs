@@ -10,7 +10,8 @@ use super::data_listener::DataListener;
 use crate::source::gridftp::data_protection::DataProtection;
 use crate::source::gridftp::error::FtpError;
 
-/// Up to this many times the requested number of connections are accepted: a server may not support the option.
+/// Up to this many times the requested number of connections are accepted: a server may not support
+/// the option.
 const MORE_THAN_ASKED: usize = 4;
 /// The number of connections accepted in any case.
 const ALWAYS_ACCEPTED: usize = 64;
@@ -69,7 +70,8 @@ impl AcceptedConnections {
         self.channels.len() == self.parallelism && self.channels.iter().all(stays)
     }
 
-    /// Returns whether the server has opened more connections than requested, for example new ones for each chunk.
+    /// Returns whether the server has opened more connections than requested, for example new ones
+    /// for each chunk.
     pub(super) fn opens_anew(&self) -> bool {
         self.accepted > self.parallelism as u64
     }

@@ -1,4 +1,5 @@
-//! One data connection of MODE E: headers of 17 bytes, and payload received directly into the caller's memory.
+//! One data connection of MODE E: headers of 17 bytes, and payload received directly into the
+//! caller's memory.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +23,8 @@ pub(super) struct Channel {
     /// Whether a block of the current chunk has arrived.
     has_begun: bool,
     block: PartialBlock,
-    /// Whether the server has announced that it closes the connection after its part of the current chunk.
+    /// Whether the server has announced that it closes the connection after its part of the current
+    /// chunk.
     pub(super) closes: bool,
 }
 
@@ -67,8 +69,8 @@ impl Channel {
         }
     }
 
-    /// Returns whether data is buffered outside the socket: a header received with the preceding payload, or decrypted
-    /// bytes.
+    /// Returns whether data is buffered outside the socket: a header received with the preceding
+    /// payload, or decrypted bytes.
     pub(super) fn has_buffered(&mut self) -> bool {
         self.block.filled == BLOCK_HEADER || self.transport.has_decrypted()
     }
@@ -78,8 +80,8 @@ impl Channel {
         self.block.payload
     }
 
-    /// Returns whether the server may close the connection now: its part of a chunk is complete, and no block of the
-    /// next has started.
+    /// Returns whether the server may close the connection now: its part of a chunk is complete,
+    /// and no block of the next has started.
     pub(super) fn is_between_chunks(&self) -> bool {
         self.has_served && !self.has_begun && !self.is_within_block()
     }
@@ -115,8 +117,8 @@ impl Channel {
         Ok(Ok(ChannelEvent::Header(header)))
     }
 
-    /// Receives the front of [`Self::payload`] into `buffer`, which is at most as long; if the payload ends, the same
-    /// call also receives the next header.
+    /// Receives the front of [`Self::payload`] into `buffer`, which is at most as long; if the
+    /// payload ends, the same call also receives the next header.
     pub(super) fn receive_payload(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         let room = buffer.len();
         let received = if self.block.payload.len().get() == room as u64 {
@@ -131,7 +133,8 @@ impl Channel {
         Ok(Received::Data(n))
     }
 
-    /// Ends the current block after its payload; returns whether this also ends the connection's part of the chunk.
+    /// Ends the current block after its payload; returns whether this also ends the connection's
+    /// part of the chunk.
     pub(super) fn end_block(&mut self) -> bool {
         let ended = std::mem::take(&mut self.block.ends_data);
         if ended {

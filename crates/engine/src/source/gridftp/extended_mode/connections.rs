@@ -24,12 +24,13 @@ impl Exchange<'_, '_, '_, '_> {
 
     /// Assigns new connections to the outstanding chunk.
     ///
-    /// A server that opens new connections for each chunk may have started the next requested chunk while data of the
-    /// current one is still in the sockets. Therefore nothing is assigned while several chunks are outstanding.
+    /// A server that opens new connections for each chunk may have started the next requested chunk
+    /// while data of the current one is still in the sockets. Therefore nothing is assigned while
+    /// several chunks are outstanding.
     ///
     /// # Errors
-    /// [`FtpError::OpenedAnew`] if the current chunk has no connection left, and the new ones may belong to several
-    /// chunks.
+    /// [`FtpError::OpenedAnew`] if the current chunk has no connection left, and the new ones may
+    /// belong to several chunks.
     pub(super) fn assign_channels(&mut self) -> Result<(), FtpError> {
         let Some(data) = &mut self.session.data else { return Ok(()) };
         let Some(front) = self.chunks.front() else { return Ok(()) };

@@ -32,7 +32,8 @@ impl DataListener {
         let at = SocketAddr::new(local.ip(), 0);
         let open = || -> io::Result<Self> {
             let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
-            // Set before listening: accepted sockets inherit the buffer, and the handshake fixes the window scale.
+            // Set before listening: accepted sockets inherit the buffer, and the handshake fixes
+            // the window scale.
             if let Some(size) = settings.recv_buffer {
                 set_recv_buffer(&socket, size)?;
             }
@@ -53,7 +54,8 @@ impl DataListener {
         open().map_err(|error| cannot_listen(at, &error))
     }
 
-    /// Accepts the next pending connection, if any; closes connections from other hosts than the server.
+    /// Accepts the next pending connection, if any; closes connections from other hosts than the
+    /// server.
     ///
     /// The socket does not block.
     pub(super) fn accept(&self) -> Result<Option<(TcpStream, SocketAddr)>, FtpError> {

@@ -1,14 +1,15 @@
-//! MODE E: fetches chunks over one control connection, each chunk over all data connections, which the server opens.
+//! MODE E: fetches chunks over one control connection, each chunk over all data connections, which
+//! the server opens.
 //!
 //! ```text
 //!  control  > OPTS PORT ERET SIZE MDTM   ERET SIZE MDTM              < 150 226 213 213  150 226 213 213
 //!  data                                               blocks EOD | blocks EOD  (on each connection, one chunk behind the other)
 //! ```
 //!
-//! The next chunk is requested while the previous one is being sent, so that the path does not idle ([`requests`]). A
-//! [`Chunk`] is complete with the reply 226, an end of data from every connection announced by the server, and
-//! every byte; the state of the file after it proves it ([`replies`]). Blocks ([`blocks`]) that contradict each other
-//! refute the bytes before them.
+//! The next chunk is requested while the previous one is being sent, so that the path does not idle
+//! ([`requests`]). A [`Chunk`] is complete with the reply 226, an end of data from every connection
+//! announced by the server, and every byte; the state of the file after it proves it ([`replies`]).
+//! Blocks ([`blocks`]) that contradict each other refute the bytes before them.
 
 mod accepted_connections;
 mod blocks;
@@ -41,7 +42,8 @@ use crate::transfer::{Intake, Stream};
 
 /// The timeout for the first data connection: SYNs are retransmitted after 1, 3 and 7 s.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// The maximum rounds of reading sockets after the control connection is lost: a server may go on sending.
+/// The maximum rounds of reading sockets after the control connection is lost: a server may go on
+/// sending.
 const DRAIN_ROUNDS: usize = 256;
 /// How long to wait for more: what the server's socket still holds follows as this host reads.
 const DRAIN_PATIENCE: Duration = Duration::from_millis(200);
@@ -66,7 +68,8 @@ struct Exchange<'a, 'p, 's, 't> {
     broken: Option<(FtpError, Instant)>,
 }
 
-/// A chunk, complete with the reply 226, an end of data from every connection announced by the server, and every byte.
+/// A chunk, complete with the reply 226, an end of data from every connection announced by the
+/// server, and every byte.
 struct Chunk {
     number: u64,
     /// The range in the file; blocks have offsets relative to its start.
@@ -161,8 +164,8 @@ impl Exchange<'_, '_, '_, '_> {
         }
     }
 
-    /// Receives bytes that the server has already sent when the control connection is lost, so that they need not be sent
-    /// again.
+    /// Receives bytes that the server has already sent when the control connection is lost, so that
+    /// they need not be sent again.
     fn drain(&mut self) {
         let mut last = Instant::now();
         let mut rounds = 0;
@@ -237,7 +240,8 @@ impl Exchange<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Fails if the transfer is stopped, all leases were stolen, or no byte has arrived for too long.
+    /// Fails if the transfer is stopped, all leases were stolen, or no byte has arrived for too
+    /// long.
     fn check_progress(&mut self) -> Result<(), FtpError> {
         if self.stream.stop().is_cancelled() {
             return Err(Failure::interrupted().into());

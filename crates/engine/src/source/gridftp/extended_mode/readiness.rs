@@ -17,9 +17,11 @@ pub(super) struct Readiness {
     pub(super) channels: Vec<usize>,
 }
 
-/// Waits up to `tick` until anything is readable; does not wait if `has_buffered` is set for already received replies.
+/// Waits up to `tick` until anything is readable; does not wait if `has_buffered` is set for
+/// already received replies.
 ///
-/// Excludes channels without an assigned chunk, because poll(2) would report their end again and again.
+/// Excludes channels without an assigned chunk, because poll(2) would report their end again and
+/// again.
 pub(super) fn wait(
     control: &TcpStream,
     has_buffered: bool,
@@ -66,7 +68,8 @@ mod tests {
 
     const TICK: Duration = Duration::from_millis(200);
 
-    /// Creates a listener with one accepted connection, and returns the server's end of that connection.
+    /// Creates a listener with one accepted connection, and returns the server's end of that
+    /// connection.
     fn accepted_connections() -> (AcceptedConnections, TcpStream) {
         let settings = SocketSettings { recv_buffer: None, congestion: None, tick: TICK };
         let local = "127.0.0.1:0".parse().unwrap();

@@ -41,7 +41,8 @@ impl Exchange<'_, '_, '_, '_> {
         self.due.pop_front();
         self.progress = (Instant::now(), 0);
         match due {
-            // A server without parallel connections opens one; a server without SBUF keeps its own buffers.
+            // A server without parallel connections opens one; a server without SBUF keeps its own
+            // buffers.
             DueReply::Setup("OPTS" | "SBUF") => Ok(()),
             DueReply::Setup(verb) => self.session.control.require_positive(reply, verb),
             DueReply::Chunk(number) => {

@@ -15,8 +15,8 @@ use crate::transfer::{Intake, recv_buffer};
 const MAX_AHEAD: usize = 8;
 
 impl Exchange<'_, '_, '_, '_> {
-    /// Requests chunks until enough bytes are outstanding. The number of connections changes only between two chunks,
-    /// because the server ignores another number for open connections.
+    /// Requests chunks until enough bytes are outstanding. The number of connections changes only
+    /// between two chunks, because the server ignores another number for open connections.
     pub(super) fn request_ahead(&mut self) -> Result<(), FtpError> {
         while self.broken.is_none() {
             let is_first = self.chunks.is_empty();
@@ -53,8 +53,8 @@ impl Exchange<'_, '_, '_, '_> {
 
     /// Returns whether a chunk is requested while the previous one is being sent.
     ///
-    /// Requires a server that reuses its connections and has opened all requested ones; otherwise a further connection
-    /// could not be assigned to either the current chunk or the next.
+    /// Requires a server that reuses its connections and has opened all requested ones; otherwise a
+    /// further connection could not be assigned to either the current chunk or the next.
     fn may_request_ahead(&self) -> bool {
         let is_complete = self.session.data.as_ref().is_some_and(AcceptedConnections::has_all_connections);
         if !is_complete || !self.context.worker.requests_ahead || self.chunks.len() >= MAX_AHEAD {

@@ -1,5 +1,6 @@
-//! The handshake: a TLS connection whose records are the ADAT tokens of the control connection; then the protected control
-//! connection, whose commands and replies are TLS records in base64 (RFC 2228, section 4).
+//! The handshake: a TLS connection whose records are the ADAT tokens of the control connection;
+//! then the protected control connection, whose commands and replies are TLS records in base64 (RFC
+//! 2228, section 4).
 
 use std::fmt::Display;
 use std::io::{Read, Write};
@@ -24,7 +25,8 @@ use crate::source::http::server_name;
 /// The maximum number of tokens of a handshake; TLS takes two or three.
 const MAX_TOKENS: usize = 16;
 
-/// Sent after the handshake: the server receives no delegated credentials (`D` would start a delegation).
+/// Sent after the handshake: the server receives no delegated credentials (`D` would start a
+/// delegation).
 const NO_DELEGATION: &[u8] = b"0";
 
 /// The reply codes that continue the security exchange (RFC 2228, section 5.1).
@@ -33,10 +35,12 @@ const GO_ON: [u16; 2] = [334, 335];
 /// The reply codes that complete the security exchange.
 const COMPLETE: [u16; 2] = [234, 235];
 
-/// Authenticates both ends of a control connection. `exchange` sends one command and returns its reply.
+/// Authenticates both ends of a control connection. `exchange` sends one command and returns its
+/// reply.
 ///
 /// # Errors
-/// That of `exchange`, or a [`Failure`] if the server does not support GSI, refuses the credentials, or does not match the URL.
+/// That of `exchange`, or a [`Failure`] if the server does not support GSI, refuses the
+/// credentials, or does not match the URL.
 pub(crate) fn authenticate<E: From<Failure>>(
     exchange: &mut dyn FnMut(&Command<'_>) -> Result<Reply, E>,
     host: &Host<String>,
@@ -94,8 +98,8 @@ impl Handshake {
         Ok((token, *said_no_delegation))
     }
 
-    /// Passes the token of a reply to the TLS connection. A TLS 1.3 server sends one byte of its own early, which is
-    /// dropped.
+    /// Passes the token of a reply to the TLS connection. A TLS 1.3 server sends one byte of its
+    /// own early, which is dropped.
     fn take(&mut self, reply: &Reply) -> Result<(), Failure> {
         let token = adat_token(reply).map_err(|error| self.failed(&error))?;
         let Some(token) = token else { return Ok(()) };
@@ -171,8 +175,8 @@ impl ControlSecurity {
         Ok(format!("ENC {}\r\n", encode_token(&record)).into_bytes())
     }
 
-    /// Decrypts a 631, 632 or 633 reply; returns the bytes of the replies in it. Must be called in the order of
-    /// arrival.
+    /// Decrypts a 631, 632 or 633 reply; returns the bytes of the replies in it. Must be called in
+    /// the order of arrival.
     ///
     /// # Errors
     /// [`Failure`] if the reply is in clear, contains no token, or was modified.

@@ -128,7 +128,8 @@ impl Credentials {
         let key = ring::sign::any_supported_type(&key).map_err(|error| {
             unusable(key_path, format!("its key cannot be used: {error}; RSA keys have 2048 bits at least (grid-proxy-init -bits 2048)"))
         })?;
-        // CertifiedKey::from_der would refuse proxies, whose critical extension is unknown to rustls.
+        // CertifiedKey::from_der would refuse proxies, whose critical extension is unknown to
+        // rustls.
         let of_certificate =
             X509Certificate::from_der(first).ok().map(|(_, parsed)| parsed.public_key().raw.to_vec());
         if of_certificate.as_deref() != key.public_key().as_deref() {
@@ -207,7 +208,8 @@ fn shown_age(ago: Duration) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// Returns whether a certificate is a proxy: by the extension of RFC 3820, or for older ones by the last common name.
+/// Returns whether a certificate is a proxy: by the extension of RFC 3820, or for older ones by the
+/// last common name.
 fn is_proxy(certificate: &X509Certificate<'_>) -> bool {
     const PROXY_CERT_INFO: &str = "1.3.6.1.5.5.7.1.14";
     let extension = certificate.extensions().iter().any(|one| one.oid.to_id_string() == PROXY_CERT_INFO);

@@ -1,12 +1,13 @@
-//! The credential of encrypted data connections: generated for one control connection, and sent to the server over it
-//! (DCSC).
+//! The credential of encrypted data connections: generated for one control connection, and sent to
+//! the server over it (DCSC).
 //!
 //! ```text
 //!  DCSC P base64(certificate, key, certificate)   DCAU A   PROT P
 //!  data: TLS, the connecting end is the client; each end presents this certificate and accepts no other
 //! ```
 //!
-//! The key crosses the network only over the authenticated and encrypted control connection, and is discarded with it.
+//! The key crosses the network only over the authenticated and encrypted control connection, and is
+//! discarded with it.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -71,7 +72,8 @@ impl DataCredential {
             .with_client_cert_verifier(pinned)
             .with_single_cert(chain, own_key())
             .map_err(|error| fail(&error))?;
-        // A sender does not read; unread tickets would turn its close into a reset, which loses data.
+        // A sender does not read; unread tickets would turn its close into a reset, which loses
+        // data.
         server.send_tls13_tickets = 0;
         Ok(Self { client: Arc::new(client), server: Arc::new(server), dcsc })
     }

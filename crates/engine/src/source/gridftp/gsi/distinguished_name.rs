@@ -1,4 +1,5 @@
-//! Names of certificates on one line, in the format of OpenSSL and grid-mapfiles: `/C=CH/O=Grid/CN=Ann User`.
+//! Names of certificates on one line, in the format of OpenSSL and grid-mapfiles:
+//! `/C=CH/O=Grid/CN=Ann User`.
 
 use std::fmt::Write;
 

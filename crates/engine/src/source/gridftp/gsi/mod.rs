@@ -1,4 +1,5 @@
-//! GSI: authentication with X.509 certificates on a GridFTP control connection (RFC 2228, GFD.20), by rustls.
+//! GSI: authentication with X.509 certificates on a GridFTP control connection (RFC 2228, GFD.20),
+//! by rustls.
 //!
 //! ```text
 //! Credentials::find   proxy or user certificate        Trust::load   authorities, signing policies, revocation lists
@@ -7,7 +8,8 @@
 //!                              '--> ControlSecurity   ENC <record>  ->   <- 632 <record>
 //! ```
 //!
-//! The tokens of Globus' GSSAPI are the records of a TLS connection, so that no GSS library is needed.
+//! The tokens of Globus' GSSAPI are the records of a TLS connection, so that no GSS library is
+//! needed.
 
 /// The signatures of a verifier of certificates: those of its field `provider`.
 macro_rules! verify_signatures {

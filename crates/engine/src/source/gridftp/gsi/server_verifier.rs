@@ -1,4 +1,5 @@
-//! Verification of a GSI server's certificate: chain, validity, revocation, signing policies, host name.
+//! Verification of a GSI server's certificate: chain, validity, revocation, signing policies, host
+//! name.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -38,7 +39,8 @@ impl ServerVerifier {
     ) -> Result<(), Failure> {
         let certificate = EndEntityCert::try_from(end_entity).map_err(|error| self.unacceptable(&error))?;
         let lists: Vec<_> = self.trust.revoked.iter().collect();
-        // A list applies if its authority publishes one; an expired list cannot show which certificates are revoked.
+        // A list applies if its authority publishes one; an expired list cannot show which
+        // certificates are revoked.
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
             options
                 .with_status_policy(UnknownStatusPolicy::Allow)
@@ -48,7 +50,8 @@ impl ServerVerifier {
         let denied = RefCell::new(None);
         let check_policies = |path: &VerifiedPath<'_>| {
             self.check_policies(path).map_err(|error| {
-                // Further paths may be tried; the error of the first, shortest one is the most useful.
+                // Further paths may be tried; the error of the first, shortest one is the most
+                // useful.
                 denied.borrow_mut().get_or_insert(error);
                 webpki::Error::UnknownIssuer
             })
@@ -193,8 +196,8 @@ impl ServerCertVerifier for ServerVerifier {
     verify_signatures!();
 }
 
-/// Returns whether a certificate is valid for `host`: by its alternative names, or, only if it has none, by the common
-/// name `host/NAME` or `NAME` of old grid certificates.
+/// Returns whether a certificate is valid for `host`: by its alternative names, or, only if it has
+/// none, by the common name `host/NAME` or `NAME` of old grid certificates.
 fn is_for(certificate: &CertificateDer<'_>, host: &ServerName<'_>) -> bool {
     let Ok(end_entity) = EndEntityCert::try_from(certificate) else { return false };
     if end_entity.verify_is_valid_for_subject_name(host).is_ok() {

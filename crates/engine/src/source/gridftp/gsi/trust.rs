@@ -1,5 +1,5 @@
-//! Certificate authorities in the directory format of grids: `HASH.0` certificates, `HASH.signing_policy`, `HASH.r0`
-//! revocation lists.
+//! Certificate authorities in the directory format of grids: `HASH.0` certificates,
+//! `HASH.signing_policy`, `HASH.r0` revocation lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -35,7 +35,8 @@ pub(crate) struct Trust {
 pub(super) struct Authority {
     /// The name on one line.
     pub(super) name: String,
-    /// The hashes in the names of the authority's files: directories contain files for old and new OpenSSL.
+    /// The hashes in the names of the authority's files: directories contain files for old and new
+    /// OpenSSL.
     stems: BTreeSet<String>,
 }
 
@@ -87,7 +88,8 @@ impl Trust {
         }
     }
 
-    /// Reads a directory. Skips certificates that are unreadable or not valid at `now`; their authorities are unknown.
+    /// Reads a directory. Skips certificates that are unreadable or not valid at `now`; their
+    /// authorities are unknown.
     ///
     /// # Errors
     /// [`Failure`] if the directory cannot be read, or contains no valid authority.
@@ -133,11 +135,12 @@ impl Trust {
         self.outdated.iter().find(|outdated| outdated.name == name)
     }
 
-    /// Returns whether `authority` may certify `subject`, both on one line; `anchor` is its entry if it is an anchor.
+    /// Returns whether `authority` may certify `subject`, both on one line; `anchor` is its entry
+    /// if it is an anchor.
     ///
-    /// If the files of an authority have several hashes, the first policy that names the authority applies. An
-    /// intermediate authority has no file of its own if only its root is installed: then any policy that names it
-    /// applies.
+    /// If the files of an authority have several hashes, the first policy that names the authority
+    /// applies. An intermediate authority has no file of its own if only its root is installed:
+    /// then any policy that names it applies.
     pub(super) fn permits(&self, authority: &str, anchor: Option<&Authority>, subject: &str) -> Permission {
         let Some(anchor) = anchor else {
             let policies =

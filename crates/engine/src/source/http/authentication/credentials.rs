@@ -57,7 +57,8 @@ impl Credentials {
     }
 }
 
-/// Returns whether requests for a URL can be read on the path: without TLS, and to another host than this one.
+/// Returns whether requests for a URL can be read on the path: without TLS, and to another host
+/// than this one.
 pub fn is_cleartext(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "ftp") && !url.host().is_none_or(|host| is_loopback(&host))
 }

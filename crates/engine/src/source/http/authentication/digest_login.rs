@@ -26,7 +26,8 @@ impl fmt::Debug for DigestLogin {
 }
 
 impl DigestLogin {
-    /// Answers the Digest challenge of a 401 by `login`; `None` if there is none, or if the login was refused by `earlier`.
+    /// Answers the Digest challenge of a 401 by `login`; `None` if there is none, or if the login
+    /// was refused by `earlier`.
     pub(crate) fn new(head: &ResponseHead, login: &Login, earlier: Option<&Self>) -> Option<Self> {
         let values = head.all("www-authenticate").filter_map(|value| std::str::from_utf8(value).ok());
         let challenges = values.filter_map(|value| parse_challenges(value).ok()).flatten();
@@ -40,7 +41,8 @@ impl DigestLogin {
         Some(Self { login: login.clone(), client: Mutex::new(client), stale })
     }
 
-    /// Returns the header of one request; `None` if the challenge demands more than this client has.
+    /// Returns the header of one request; `None` if the challenge demands more than this client
+    /// has.
     pub(crate) fn field(&self, method: &str, target: &str) -> Option<HeaderField> {
         let parameters = PasswordParams {
             username: &self.login.user,

@@ -9,10 +9,11 @@ use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::proto::Malformed;
 use sha2::{Digest, Sha256};
 
-/// The SHA-256 digest of a public key in its X.509 form (SubjectPublicKeyInfo, RFC 7469, section 2.4).
+/// The SHA-256 digest of a public key in its X.509 form (SubjectPublicKeyInfo, RFC 7469, section
+/// 2.4).
 ///
-/// Computed from a certificate by `openssl x509 -pubkey -noout -in FILE | openssl pkey -pubin -outform der |
-/// sha256sum`.
+/// Computed from a certificate by `openssl x509 -pubkey -noout -in FILE | openssl pkey -pubin
+/// -outform der | sha256sum`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyPin([u8; 32]);
 

@@ -60,9 +60,11 @@ impl NetrcFile {
         Ok(Self { content: Some(content.into()), ..self })
     }
 
-    /// Returns the login for `host`, or with `takes_default` the file's `default`; a missing file has no logins.
+    /// Returns the login for `host`, or with `takes_default` the file's `default`; a missing file
+    /// has no logins.
     ///
-    /// Bytes that are not UTF-8 are replaced, so that a comment in another encoding does not prevent parsing.
+    /// Bytes that are not UTF-8 are replaced, so that a comment in another encoding does not
+    /// prevent parsing.
     pub(crate) fn login(&self, host: &str, takes_default: bool) -> Result<Option<Credentials>, HttpError> {
         let fail = |why: String| {
             let path = self.path.display();

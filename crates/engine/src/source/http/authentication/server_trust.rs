@@ -22,12 +22,14 @@ const OLD_VERSION: &str = "the server's certificate is of X.509 version 1, which
 
 /// Verifies a server's certificate.
 ///
-/// A pinned key alone decides, like a known host in SSH; authority, names and dates are ignored. Without pins the chain
-/// is verified. A certificate that is itself trusted needs no authority: `openssl req -x509` creates a CA certificate,
-/// which webpki refuses for a server. It is an authority for others only if it says so.
+/// A pinned key alone decides, like a known host in SSH; authority, names and dates are ignored.
+/// Without pins the chain is verified. A certificate that is itself trusted needs no authority:
+/// `openssl req -x509` creates a CA certificate, which webpki refuses for a server. It is an
+/// authority for others only if it says so.
 ///
-/// As with curl, the common name counts where a certificate has no alternative names and its issuer was given: `openssl
-/// x509 -req` creates such certificates, and without extensions of X.509 version 1, which webpki does not read.
+/// As with curl, the common name counts where a certificate has no alternative names and its issuer
+/// was given: `openssl x509 -req` creates such certificates, and without extensions of X.509
+/// version 1, which webpki does not read.
 #[derive(Debug)]
 pub(crate) struct ServerTrust {
     /// Verifies chains to the authorities; `None` without any.
@@ -75,7 +77,8 @@ impl ServerTrust {
         KeyPin::check(&self.pins, certificate.public_key().raw).map_err(Error::General)
     }
 
-    /// Returns whether a given authority issued the certificate. One whose names are constrained does not count.
+    /// Returns whether a given authority issued the certificate. One whose names are constrained
+    /// does not count.
     fn is_issued_by_given(&self, certificate: &X509Certificate<'_>) -> bool {
         self.given.iter().filter_map(|der| parse(der).ok()).any(|authority| {
             let is_free = matches!(authority.name_constraints(), Ok(None));
@@ -190,8 +193,8 @@ impl ServerCertVerifier for ServerTrust {
     }
 }
 
-/// Returns whether a certificate may issue others. X.509 version 1 does not say: one that names itself as its issuer may,
-/// as in OpenSSL.
+/// Returns whether a certificate may issue others. X.509 version 1 does not say: one that names
+/// itself as its issuer may, as in OpenSSL.
 fn is_authority(certificate: &X509Certificate<'_>) -> bool {
     let (Ok(constraints), Ok(usage)) = (certificate.basic_constraints(), certificate.key_usage()) else {
         return false;
@@ -212,7 +215,8 @@ fn is_for_servers(certificate: &X509Certificate<'_>) -> bool {
     }
 }
 
-/// Returns whether a certificate has alternative names, or fields in their place that cannot be read.
+/// Returns whether a certificate has alternative names, or fields in their place that cannot be
+/// read.
 fn has_names(certificate: &X509Certificate<'_>) -> bool {
     !matches!(certificate.subject_alternative_name(), Ok(None))
 }
@@ -239,14 +243,16 @@ fn check_trusted(
         return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
     }
     if !has_names(&parsed) {
-        // Without -addext, openssl writes the host only into the subject, where curl also accepts it.
+        // Without -addext, openssl writes the host only into the subject, where curl also accepts
+        // it.
         let named = is_common_name(&parsed, name);
         return if named { Ok(()) } else { Err(CertificateError::NotValidForName.into()) };
     }
     verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
 }
 
-/// Returns whether the subject's common name equals the host name; `*` as its first label stands for any one label.
+/// Returns whether the subject's common name equals the host name; `*` as its first label stands
+/// for any one label.
 fn is_common_name(certificate: &X509Certificate<'_>, name: &ServerName<'_>) -> bool {
     let host = name.to_str();
     let parent =
@@ -276,7 +282,8 @@ mod tests {
 
     use super::*;
 
-    /// A certificate as created by `openssl req -x509`, valid for two days around day 20,000 after 1970-01-01.
+    /// A certificate as created by `openssl req -x509`, valid for two days around day 20,000 after
+    /// 1970-01-01.
     fn own(names: &[&str], common: &str) -> CertificateDer<'static> {
         let mut params =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).unwrap();

@@ -86,7 +86,8 @@ impl ClientCertificate {
     }
 }
 
-/// Returns the name of a server whose certificate is verified; fails for a name that no certificate can have.
+/// Returns the name of a server whose certificate is verified; fails for a name that no certificate
+/// can have.
 pub(crate) fn server_name(host: &Host<String>) -> Result<ServerName<'static>, String> {
     let name = host.to_string().trim_matches(['[', ']']).to_owned();
     ServerName::try_from(name).map_err(|error| error.to_string())
@@ -117,8 +118,8 @@ pub(crate) fn handshake(
     }
 }
 
-/// Creates the error of a failed handshake step. An error of TLS itself is explained; a damaged record counts as a
-/// broken connection.
+/// Creates the error of a failed handshake step. An error of TLS itself is explained; a damaged
+/// record counts as a broken connection.
 fn handshake_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     let Some(tls) = of_tls(&source).filter(|tls| **tls != rustls::Error::DecryptError) else {
         return HttpError::Receive(at.clone(), source);
@@ -162,8 +163,8 @@ pub(crate) fn explained(error: &rustls::Error, plain: &str) -> String {
     }
 }
 
-/// Creates the error of a failed send. A server that refuses the client closes the connection, and its reason arrives
-/// before.
+/// Creates the error of a failed send. A server that refuses the client closes the connection, and
+/// its reason arrives before.
 pub(crate) fn send_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     match of_tls(&source) {
         Some(_) => receive_error(source, at),
@@ -173,8 +174,9 @@ pub(crate) fn send_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
 
 /// Creates the error of a failed receive after the handshake.
 ///
-/// A record damaged on the path counts as a broken connection, whichever end detects it. A TLS 1.3 server refuses a
-/// client only after the client's handshake is complete (RFC 8446, section 4.4.2.4), and that refusal is final.
+/// A record damaged on the path counts as a broken connection, whichever end detects it. A TLS 1.3
+/// server refuses a client only after the client's handshake is complete (RFC 8446, section
+/// 4.4.2.4), and that refusal is final.
 pub(crate) fn receive_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     match of_tls(&source) {
         Some(rustls::Error::AlertReceived(alert)) if !reports_damage(*alert) => handshake_error(source, at),

@@ -1,4 +1,5 @@
-//! RSA signatures by pinned keys below 2048 bits, as of old appliances. ring verifies none by PSS, which TLS 1.3 requires.
+//! RSA signatures by pinned keys below 2048 bits, as of old appliances. ring verifies none by PSS,
+//! which TLS 1.3 requires.
 
 use std::ops::Range;
 
@@ -18,8 +19,8 @@ pub(crate) fn weak_bits(key: &RSAPublicKey<'_>) -> Option<u64> {
     Some(BigUint::from_bytes_be(key.modulus).bits()).filter(|bits| *bits < MIN_OF_RING)
 }
 
-/// Returns whether a weak key made the signature (RFC 8017, sections 8.1.2 and 8.2.2). In TLS 1.3, handshakes have none of
-/// PKCS #1 (RFC 8446, section 4.2.3).
+/// Returns whether a weak key made the signature (RFC 8017, sections 8.1.2 and 8.2.2). In TLS 1.3,
+/// handshakes have none of PKCS #1 (RFC 8446, section 4.2.3).
 pub(crate) fn verifies(
     key: &RSAPublicKey<'_>,
     scheme: SignatureScheme,
@@ -49,7 +50,8 @@ pub(crate) fn verifies(
     }
 }
 
-/// Compares with EMSA-PKCS1-v1_5 (RFC 8017, section 9.2) of a digest by the algorithm 2.16.840.1.101.3.4.2.`algorithm`.
+/// Compares with EMSA-PKCS1-v1_5 (RFC 8017, section 9.2) of a digest by the algorithm
+/// 2.16.840.1.101.3.4.2.`algorithm`.
 fn is_pkcs1(encoded: &[u8], algorithm: u8, digest: &[u8]) -> bool {
     let length = digest.len() as u8;
     let oid = [0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, algorithm];
@@ -59,7 +61,8 @@ fn is_pkcs1(encoded: &[u8], algorithm: u8, digest: &[u8]) -> bool {
     padding.len() >= 8 && encoded == [&[0x00, 0x01][..], &padding, &[0x00], &info].concat()
 }
 
-/// Verifies EMSA-PSS (RFC 8017, section 9.1.2) with a salt as long as the digest (RFC 8446, section 4.2.3).
+/// Verifies EMSA-PSS (RFC 8017, section 9.1.2) with a salt as long as the digest (RFC 8446, section
+/// 4.2.3).
 fn is_pss<D: Digest>(encoded: &[u8], message: &[u8]) -> bool {
     let length = <D as Digest>::output_size();
     let Some(front) = encoded.len().checked_sub(length + 1).filter(|front| *front > length) else {

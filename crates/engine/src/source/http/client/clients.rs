@@ -9,8 +9,8 @@ use crate::source::http::client::Client;
 use crate::source::http::client::config::ClientConfig;
 use crate::source::http::error::HttpError;
 
-/// The number of clients kept for further jobs; a job with a configuration of its own, such as a known path's pace,
-/// uses a client that is not kept.
+/// The number of clients kept for further jobs; a job with a configuration of its own, such as a
+/// known path's pace, uses a client that is not kept.
 const MAX_CLIENTS: usize = 8;
 
 /// Provides clients, which hold kept connections and TLS sessions.
@@ -21,8 +21,8 @@ pub(crate) struct Clients {
     connects_ahead: Arc<AtomicBool>,
 }
 
-/// The right to open connections ahead, held by one file at a time, so that a batch of small files does not flood a
-/// server.
+/// The right to open connections ahead, held by one file at a time, so that a batch of small files
+/// does not flood a server.
 pub(crate) struct AheadClaim(Arc<AtomicBool>);
 
 impl Drop for AheadClaim {
@@ -41,7 +41,8 @@ impl Clients {
         if let Some((_, client)) = clients.iter().find(|(known, _)| known == config) {
             return Ok(Arc::clone(client));
         }
-        // All clients share idle connections, addresses and TLS sessions, those of one user also cookies.
+        // All clients share idle connections, addresses and TLS sessions, those of one user also
+        // cookies.
         let alike = clients.iter().find(|(known, _)| known.is_of_same_user(config));
         let client = match alike.or(clients.first()) {
             Some((_, alike)) => alike.with_config(config.clone())?,

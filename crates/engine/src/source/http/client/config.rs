@@ -18,11 +18,13 @@ use crate::source::http::target::resolved_url::is_secret;
 /// The timeouts of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Together: name resolution, connecting, a proxy's tunnel, the TLS handshake, an FTP server's greeting and security exchange.
+    /// Together: name resolution, connecting, a proxy's tunnel, the TLS handshake, an FTP server's
+    /// greeting and security exchange.
     pub connect: Duration,
     /// Each of: sending a request, a response's whole head.
     pub head: Duration,
-    /// The wait of one read of the body for data (SO_RCVTIMEO), which bounds the delay of cancellation.
+    /// The wait of one read of the body for data (SO_RCVTIMEO), which bounds the delay of
+    /// cancellation.
     pub tick: Duration,
 }
 
@@ -53,11 +55,11 @@ pub struct ClientConfig {
     pub encrypt: bool,
     /// The timeouts of each step.
     pub timeouts: Timeouts,
-    /// The socket's receive buffer as passed to setsockopt (the kernel doubles it); `None` uses the kernel's
-    /// autotuning.
+    /// The socket's receive buffer as passed to setsockopt (the kernel doubles it); `None` uses the
+    /// kernel's autotuning.
     pub recv_buffer: Option<Bytes>,
-    /// The congestion control of new connections, which must be available in the kernel; `None` uses the kernel's
-    /// default.
+    /// The congestion control of new connections, which must be available in the kernel; `None`
+    /// uses the kernel's default.
     pub congestion: Option<String>,
 }
 
@@ -92,7 +94,8 @@ pub struct LoginConfig {
     pub credentials: Option<Credentials>,
     /// The use of a .netrc file.
     pub netrc: NetrcUse,
-    /// Whether logins and tokens may be sent unencrypted beyond loopback; if not, such requests fail.
+    /// Whether logins and tokens may be sent unencrypted beyond loopback; if not, such requests
+    /// fail.
     pub allow_cleartext: bool,
 }
 
@@ -118,7 +121,8 @@ impl Default for NetrcUse {
 pub struct ClientCertificate {
     /// The certificate, then its chain without the root certificate.
     pub cert: PathBuf,
-    /// The private key, unencrypted: PKCS #8, PKCS #1 or SEC 1. It may be in the same file as the certificate.
+    /// The private key, unencrypted: PKCS #8, PKCS #1 or SEC 1. It may be in the same file as the
+    /// certificate.
     pub key: PathBuf,
 }
 
@@ -127,7 +131,8 @@ pub struct ClientCertificate {
 pub struct TlsConfig {
     /// A PEM file with root certificates to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// The permitted keys of servers, independent of their authorities; if empty, any certified key.
+    /// The permitted keys of servers, independent of their authorities; if empty, any certified
+    /// key.
     pub pins: Vec<KeyPin>,
     /// The client's certificate, sent to servers that request one.
     pub certificate: Option<ClientCertificate>,
@@ -136,7 +141,8 @@ pub struct TlsConfig {
 }
 
 impl ClientConfig {
-    /// Returns the settings for another origin, without the logins and headers reserved for the first origin.
+    /// Returns the settings for another origin, without the logins and headers reserved for the
+    /// first origin.
     pub fn without_secrets(&self) -> Self {
         let mut config = self.clone();
         config.logins.credentials = None;

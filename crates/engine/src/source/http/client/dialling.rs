@@ -23,8 +23,9 @@ impl Client {
     /// Connects to the target of an opened URL, for a further stream; follows no redirects.
     ///
     /// Prefers a kept connection, which the server may close just before the request: see
-    /// [`was_closed_while_idle`](Connection::was_closed_while_idle). Addresses resolved earlier are tried in order,
-    /// starting with the one that accepted the last connection; after a failure the host is resolved again.
+    /// [`was_closed_while_idle`](Connection::was_closed_while_idle). Addresses resolved earlier are
+    /// tried in order, starting with the one that accepted the last connection; after a failure the
+    /// host is resolved again.
     ///
     /// # Errors
     /// The errors of resolving, connecting to and verifying the server.
@@ -46,8 +47,8 @@ impl Client {
         self.dial(target, key, proxy.as_ref(), deadline)
     }
 
-    /// Connects to the server of `url`, and holds the connection for a request until it is too old. At most a few are
-    /// held at once.
+    /// Connects to the server of `url`, and holds the connection for a request until it is too old.
+    /// At most a few are held at once.
     ///
     /// # Errors
     /// That of a URL of another scheme.
@@ -61,7 +62,8 @@ impl Client {
         Ok(())
     }
 
-    /// Connects like [`connect`](Self::connect), by `ahead` if it leads to the target and is established.
+    /// Connects like [`connect`](Self::connect), by `ahead` if it leads to the target and is
+    /// established.
     pub(in crate::source::http) fn connect_over(
         &self,
         target: &mut ResolvedUrl,
@@ -85,7 +87,8 @@ impl Client {
         }
     }
 
-    /// Starts up to `count` further connections to `peer`, the target's address that `connection` leads to.
+    /// Starts up to `count` further connections to `peer`, the target's address that `connection`
+    /// leads to.
     pub(in crate::source::http) fn connect_ahead(
         &self,
         target: &ResolvedUrl,
@@ -98,7 +101,8 @@ impl Client {
         begun.map(|connection| ClientAhead { key: key.clone(), connection }).collect()
     }
 
-    /// Connects without using a kept connection, and closes those to the origin, after a request failed on one of them.
+    /// Connects without using a kept connection, and closes those to the origin, after a request
+    /// failed on one of them.
     ///
     /// # Errors
     /// See [`connect`](Self::connect).
@@ -172,8 +176,8 @@ impl Client {
         Err(refused.unwrap_or_else(|| Failure::interrupted().into()))
     }
 
-    /// Returns the targets for a SOCKS proxy in the order of attempts: the server's name or its addresses; a single
-    /// `None` for another proxy or none.
+    /// Returns the targets for a SOCKS proxy in the order of attempts: the server's name or its
+    /// addresses; a single `None` for another proxy or none.
     pub(super) fn socks_targets(
         &self,
         (host, port): &(Host<String>, u16),
@@ -194,8 +198,8 @@ impl Client {
         Ok(if targets.is_empty() { vec![Some(SocksTarget::Name(host.to_string(), *port))] } else { targets })
     }
 
-    /// Creates a connection from a connected socket, through a proxy's tunnel and TLS if needed. `behind` is the target
-    /// for a SOCKS proxy.
+    /// Creates a connection from a connected socket, through a proxy's tunnel and TLS if needed.
+    /// `behind` is the target for a SOCKS proxy.
     pub(super) fn established(
         &self,
         target: &mut ResolvedUrl,

@@ -1,5 +1,5 @@
-//! Connections opened before a request exists: a browser has requested a link, and may offer it to the agent when the
-//! answer arrives, a round trip later.
+//! Connections opened before a request exists: a browser has requested a link, and may offer it to
+//! the agent when the answer arrives, a round trip later.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -37,10 +37,11 @@ impl EarlyConnection {
 }
 
 impl EarlyConnections {
-    /// Calls `connect`, and keeps the connection until a request takes it or it is too old; does nothing if the limit
-    /// is reached.
+    /// Calls `connect`, and keeps the connection until a request takes it or it is too old; does
+    /// nothing if the limit is reached.
     ///
-    /// Handshakes have the same age limit, so that a silent server does not occupy a slot for longer.
+    /// Handshakes have the same age limit, so that a silent server does not occupy a slot for
+    /// longer.
     pub(crate) fn hold(
         &self,
         key: &ConnectionKey,
@@ -67,8 +68,8 @@ impl EarlyConnections {
         self.all.lock().retain(|early| early.key != *key || early.begun != begun);
     }
 
-    /// Takes a connection that fits `key`, whose peer is allowed, and on which the server is silent; waits for
-    /// handshakes in progress.
+    /// Takes a connection that fits `key`, whose peer is allowed, and on which the server is
+    /// silent; waits for handshakes in progress.
     pub(crate) fn take(
         &self,
         key: &ConnectionKey,

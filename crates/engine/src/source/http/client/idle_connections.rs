@@ -8,15 +8,16 @@ use parking_lot::Mutex;
 
 use crate::source::http::connection::{Connection, ConnectionKey};
 
-/// The maximum number of idle connections to one origin: more than browsers and download managers use at once (6 to
-/// 16).
+/// The maximum number of idle connections to one origin: more than browsers and download managers
+/// use at once (6 to 16).
 const MAX_PER_ORIGIN: usize = 32;
 /// The maximum number of idle connections in all; each holds a file descriptor.
 const MOST: usize = 128;
-/// The lifetime of an idle connection if the server announces no timeout; few servers close earlier (Apache 5 s, which
-/// it announces; nginx 75 s).
+/// The lifetime of an idle connection if the server announces no timeout; few servers close earlier
+/// (Apache 5 s, which it announces; nginx 75 s).
 const LONGEST: Duration = Duration::from_secs(15);
-/// A connection is not used within this time before the server's timeout, which a request could miss.
+/// A connection is not used within this time before the server's timeout, which a request could
+/// miss.
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// The idle connections of a client, most recently used last.
@@ -51,8 +52,8 @@ impl IdleConnections {
         idle.push(Idle { connection, expires: now + age });
     }
 
-    /// Takes the most recently used connection that fits `key` and whose peer is allowed, unless the server has closed
-    /// it.
+    /// Takes the most recently used connection that fits `key` and whose peer is allowed, unless
+    /// the server has closed it.
     pub(crate) fn take(
         &self,
         key: &ConnectionKey,
@@ -72,7 +73,8 @@ impl IdleConnections {
         }
     }
 
-    /// Closes all connections that fit `key`: the server has closed one of them, and probably the others too.
+    /// Closes all connections that fit `key`: the server has closed one of them, and probably the
+    /// others too.
     pub(crate) fn close(&self, key: &ConnectionKey) {
         self.0.lock().retain(|one| *one.connection.key != *key);
     }

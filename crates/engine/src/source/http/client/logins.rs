@@ -15,7 +15,8 @@ use crate::source::http::target::resolved_url::ResolvedUrl;
 use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 
 impl Client {
-    /// Fails if a login or token for `url` would be sent unencrypted beyond loopback, unless permitted.
+    /// Fails if a login or token for `url` would be sent unencrypted beyond loopback, unless
+    /// permitted.
     pub(super) fn check_cleartext(&self, url: &Url) -> Result<(), HttpError> {
         if self.config.logins.allow_cleartext || !is_cleartext(url) {
             return Ok(());
@@ -23,9 +24,10 @@ impl Client {
         Err(exposed(&SafeUrl::of(url).to_string()))
     }
 
-    /// Fails if a request for `target` over a connection to `peer`, which may be a proxy or a fixed address of the host, would
-    /// send a login or token unencrypted beyond loopback, unless permitted. A proxy's own login only causes a warning: there may be no
-    /// other way out of a network.
+    /// Fails if a request for `target` over a connection to `peer`, which may be a proxy or a fixed
+    /// address of the host, would send a login or token unencrypted beyond loopback, unless
+    /// permitted. A proxy's own login only causes a warning: there may be no other way out of a
+    /// network.
     pub(super) fn check_cleartext_to(
         &self,
         target: &ResolvedUrl,
@@ -50,7 +52,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the target with a login that a 401 asks for: one from .netrc if none was sent, or the one sent by Digest.
+    /// Returns the target with a login that a 401 asks for: one from .netrc if none was sent, or
+    /// the one sent by Digest.
     pub(crate) fn answer_challenge(
         &self,
         target: &ResolvedUrl,
@@ -86,7 +89,8 @@ impl Client {
     }
 }
 
-/// Creates the error of a login or token that would be sent unencrypted to `to`: the URL, and the peer where that decides.
+/// Creates the error of a login or token that would be sent unencrypted to `to`: the URL, and the
+/// peer where that decides.
 fn exposed(to: &str) -> HttpError {
     let message = format!(
         "will not send a login or a token to {to} unencrypted, where any host on the path can read it; use https:// or ftps://, or permit \

@@ -19,8 +19,8 @@ use crate::source::http::target::safe_url::UrlAndPeer;
 const HANDSHAKE: &str = "the proxy's handshake";
 
 impl Proxy {
-    /// Requests a tunnel to `host` from the proxy connected by `socket` (CONNECT, RFC 9110, section 9.3.6); returns the
-    /// socket of the tunnel.
+    /// Requests a tunnel to `host` from the proxy connected by `socket` (CONNECT, RFC 9110, section
+    /// 9.3.6); returns the socket of the tunnel.
     pub(super) fn tunnel(
         &self,
         socket: TcpStream,
@@ -55,7 +55,8 @@ impl Proxy {
         })
     }
 
-    /// Requests a connection to `target` from the SOCKS proxy connected by `socket`; returns the socket of the tunnel.
+    /// Requests a connection to `target` from the SOCKS proxy connected by `socket`; returns the
+    /// socket of the tunnel.
     pub(super) fn connect_socks(
         &self,
         socket: TcpStream,
@@ -103,8 +104,8 @@ fn socks_error(error: &SocksError, at: &UrlAndPeer) -> HttpError {
     };
     let failure = Failure::new(kind, format!("the proxy of {at} cannot be used: {error}"));
     match error {
-        // A retry helps after a general failure, or if the host could not be reached; it does not change rules (RFC 1928,
-        // section 6).
+        // A retry helps after a general failure, or if the host could not be reached; it does not
+        // change rules (RFC 1928, section 6).
         SocksError::Refused(1 | 3..=6) => HttpError::SocksRefused(failure),
         SocksError::Refused(_) => HttpError::SocksRefused(failure.with_retry(Retry::Never)),
         _ => failure.into(),

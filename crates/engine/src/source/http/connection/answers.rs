@@ -14,10 +14,12 @@ use crate::source::http::error::{HttpError, check};
 
 /// How long to read a short body, which most often arrives with its head.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The longest body that is read so that the connection can be reused; a new connection costs at least one RTT.
+/// The longest body that is read so that the connection can be reused; a new connection costs at
+/// least one RTT.
 pub(super) const MAX_DISCARDED: Bytes = Bytes::kib(64);
 
-/// The most interim answers to one request: an upload of a day with one every 5 s, as `longhaul serve` sends them.
+/// The most interim answers to one request: an upload of a day with one every 5 s, as `longhaul
+/// serve` sends them.
 const MAX_INTERIM: u32 = 20_000;
 /// The longest processing of an upload that a server announces by 102.
 const MAX_PROCESSING: Duration = Duration::from_secs(24 * 60 * 60);
@@ -36,12 +38,13 @@ pub enum EarlyAnswer {
 impl Connection {
     /// Reads the head of the next answer; interim ones (1xx) are skipped.
     ///
-    /// The body must be read to its end before the next head. A 102 (Processing, RFC 2518, section 10.1) to a request that
-    /// changes something restarts the timeout.
+    /// The body must be read to its end before the next head. A 102 (Processing, RFC 2518, section
+    /// 10.1) to a request that changes something restarts the timeout.
     ///
     /// # Errors
     /// Those of reading and understanding a head: [`HttpError::Timeout`], [`HttpError::Head`],
-    /// [`HttpError::ClosedBeforeHead`] and others. A status that is no success is not an error here: see [`check_status`](Self::check_status).
+    /// [`HttpError::ClosedBeforeHead`] and others. A status that is no success is not an error
+    /// here: see [`check_status`](Self::check_status).
     pub fn read_head(&mut self) -> Result<ResponseHead, HttpError> {
         let out_of_order = |why| {
             let message = format!("the connection to {} was used out of order: {why}", self.at());
@@ -107,10 +110,11 @@ impl Connection {
         Ok(head)
     }
 
-    /// Waits until the server asks for the body of the request just sent (100 Continue), for `limit` at most.
+    /// Waits until the server asks for the body of the request just sent (100 Continue), for
+    /// `limit` at most.
     ///
-    /// Returns whether to send the body: not where the final answer has come already. A server that answers nothing may not
-    /// know the expectation (RFC 9110, section 10.1.1).
+    /// Returns whether to send the body: not where the final answer has come already. A server that
+    /// answers nothing may not know the expectation (RFC 9110, section 10.1.1).
     ///
     /// # Errors
     /// Those of [`read_head`](Self::read_head).
@@ -135,7 +139,8 @@ impl Connection {
         Ok(false)
     }
 
-    /// Returns, without waiting, what the server has answered since the last call, before all of the request's body was sent.
+    /// Returns, without waiting, what the server has answered since the last call, before all of
+    /// the request's body was sent.
     ///
     /// # Errors
     /// Those of [`read_head`](Self::read_head).
@@ -154,10 +159,12 @@ impl Connection {
 
     /// Reads some of the current body to the front of `buffer`.
     ///
-    /// With a known length and without TLS this is one recv(2) straight into `buffer`, never past the body.
+    /// With a known length and without TLS this is one recv(2) straight into `buffer`, never past
+    /// the body.
     ///
     /// # Errors
-    /// [`HttpError::Receive`], that of a cancellation, and those of a body that is cut off or breaks its coding.
+    /// [`HttpError::Receive`], that of a cancellation, and those of a body that is cut off or
+    /// breaks its coding.
     pub fn read_body(&mut self, buffer: &mut [u8]) -> Result<Received, HttpError> {
         if self.cancel.is_cancelled() {
             return Err(Failure::interrupted().into());
@@ -171,7 +178,8 @@ impl Connection {
         read
     }
 
-    /// Returns an error where `head` is no success (2xx), with the server's advice about another try.
+    /// Returns an error where `head` is no success (2xx), with the server's advice about another
+    /// try.
     ///
     /// # Errors
     /// [`HttpError::RangeNotSatisfiable`] for 416, else [`HttpError::Status`].
@@ -179,7 +187,8 @@ impl Connection {
         HttpError::of_status(self.at(), head, || None)
     }
 
-    /// Returns an error where `head` is no success, with the server's own words, which are read from its body.
+    /// Returns an error where `head` is no success, with the server's own words, which are read
+    /// from its body.
     ///
     /// # Errors
     /// As of [`check_status`](Self::check_status).
@@ -188,9 +197,11 @@ impl Connection {
         HttpError::of_status(&at, head, || read_explanation(head, self))
     }
 
-    /// Reads the rest of a short body so that the connection can be used again; returns whether that worked.
+    /// Reads the rest of a short body so that the connection can be used again; returns whether
+    /// that worked.
     ///
-    /// A short body arrives with its head; where it does not, a new connection costs less than the wait.
+    /// A short body arrives with its head; where it does not, a new connection costs less than the
+    /// wait.
     pub(crate) fn discard_body(&mut self) -> bool {
         let mut scrap = [0; 4096];
         let (mut left, began) = (MAX_DISCARDED.as_usize(), Instant::now());
@@ -206,8 +217,8 @@ impl Connection {
         false
     }
 
-    /// Reads the current body until its end, until it exceeds `limit`, or until `patience` has passed; returns whether that
-    /// is all of it, too.
+    /// Reads the current body until its end, until it exceeds `limit`, or until `patience` has
+    /// passed; returns whether that is all of it, too.
     ///
     /// # Errors
     /// See [`read_body`](Self::read_body).
@@ -227,7 +238,8 @@ impl Connection {
         Ok((bytes, false))
     }
 
-    /// Reads the front of the current body, `limit` at most, as far as it arrives soon after its head.
+    /// Reads the front of the current body, `limit` at most, as far as it arrives soon after its
+    /// head.
     pub(crate) fn read_front(&mut self, limit: Bytes) -> Vec<u8> {
         let mut front = vec![0; limit.as_usize()];
         let (mut length, began) = (0, Instant::now());
@@ -241,7 +253,8 @@ impl Connection {
     }
 }
 
-/// Returns whether a status is interim. 101 is not: it would change the protocol, which no request asks for.
+/// Returns whether a status is interim. 101 is not: it would change the protocol, which no request
+/// asks for.
 fn is_interim(status: u16) -> bool {
     matches!(status, 100 | 102..=199)
 }

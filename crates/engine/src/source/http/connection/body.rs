@@ -8,7 +8,8 @@ use crate::connect::Received;
 use crate::source::http::connection::buffered_transport::BufferedTransport;
 use crate::source::http::error::{HttpError, closed_early};
 
-/// The bytes of framing received at once: a size line after the payload, and little of the next chunk.
+/// The bytes of framing received at once: a size line after the payload, and little of the next
+/// chunk.
 const FRAMING_PIECE: usize = 512;
 
 /// The state of reading the current response's body.
@@ -126,7 +127,8 @@ fn read_chunked(
         if left > 0 {
             let room = left.min(buffer.len());
             let payload = &mut buffer[..room];
-            // If the chunk may end here, its framing and the next size line are received by the same call.
+            // If the chunk may end here, its framing and the next size line are received by the
+            // same call.
             let ahead = if room < left { 0 } else { FRAMING_PIECE };
             let received = from.read_ahead(payload, ahead)?;
             if let Received::Data(n) = received {

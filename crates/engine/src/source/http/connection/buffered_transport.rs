@@ -1,4 +1,5 @@
-//! A transport with a read buffer: heads and chunk framing are read through the buffer, payload bypasses it.
+//! A transport with a read buffer: heads and chunk framing are read through the buffer, payload
+//! bypasses it.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -95,7 +96,8 @@ impl BufferedTransport {
         }
     }
 
-    /// Reads into `payload` and, once full, up to `more` bytes into the buffer by the same system call.
+    /// Reads into `payload` and, once full, up to `more` bytes into the buffer by the same system
+    /// call.
     pub(crate) fn read_ahead(&mut self, payload: &mut [u8], more: usize) -> Result<Received, HttpError> {
         if more == 0 || self.has_buffered() {
             return self.read(payload);

@@ -8,8 +8,8 @@ use crate::source::http::connection::Connection;
 /// The maximum length shown of a body.
 const SHOWN: Bytes = Bytes::kib(1);
 
-/// Reads the explanation from the body of a refusal as one line; `None` for any other answer, and if the body is
-/// neither plain text nor JSON.
+/// Reads the explanation from the body of a refusal as one line; `None` for any other answer, and
+/// if the body is neither plain text nor JSON.
 pub(crate) fn read_explanation(head: &ResponseHead, connection: &mut Connection) -> Option<String> {
     if head.status() < 400 || !is_text(head) {
         return None;
@@ -36,8 +36,8 @@ fn without_word<'a>(text: &'a str, word: &str) -> &'a str {
     rest.filter(|_| !word.is_empty()).unwrap_or(text)
 }
 
-/// Converts a text to one line, without control characters, and without the status if repeated in the text. Rejects
-/// markup.
+/// Converts a text to one line, without control characters, and without the status if repeated in
+/// the text. Rejects markup.
 fn one_line(head: &ResponseHead, text: &str, is_cut: bool) -> Option<String> {
     let (status, reason) = (head.status().to_string(), head.reason());
     let text = text.trim();

@@ -4,7 +4,8 @@ use std::net::TcpListener;
 use super::*;
 use crate::source::http::{Client, ClientConfig};
 
-/// Connects to a server that sends `answer` to each request and keeps the connection open; sends a request and reads the head.
+/// Connects to a server that sends `answer` to each request and keeps the connection open; sends a
+/// request and reads the head.
 fn read_head_of(answer: String) -> Connection {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();

@@ -1,5 +1,5 @@
-//! Opens connections for a file's further streams while the answer to its first request is awaited, which saves a round
-//! trip.
+//! Opens connections for a file's further streams while the answer to its first request is awaited,
+//! which saves a round trip.
 
 use longhaul_core::tune::streams::{CountTuner, MAX_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rtt};
@@ -24,7 +24,8 @@ pub(crate) struct ConnectionsAhead {
 }
 
 impl HttpSource<'_> {
-    /// Starts connections for the probable number of streams of `left` bytes, to the peer of `connection`.
+    /// Starts connections for the probable number of streams of `left` bytes, to the peer of
+    /// `connection`.
     pub(crate) fn begin_ahead(&self, connection: &Connection, target: &ResolvedUrl, left: Option<Bytes>) {
         // A kept connection indicates a batch, whose files are mostly small.
         if connection.has_answered() {

@@ -1,4 +1,5 @@
-//! Answers with another file: a host's addresses may serve different versions of a file, or the file has changed.
+//! Answers with another file: a host's addresses may serve different versions of a file, or the
+//! file has changed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -6,10 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-/// The number of consecutive answers with another file, over all connections, before the file counts as changed: if
-/// half of the backends are stale, ten in a row occur once in a thousand.
+/// The number of consecutive answers with another file, over all connections, before the file
+/// counts as changed: if half of the backends are stale, ten in a row occur once in a thousand.
 const MAX_DISAGREEMENTS: u32 = 10;
-/// The number of consecutive such answers from one address before other addresses of the host are preferred.
+/// The number of consecutive such answers from one address before other addresses of the host are
+/// preferred.
 const ADDRESS_DISAGREEMENTS: u32 = 3;
 
 /// Counts answers with another file than the one that the transfer started with.

@@ -27,7 +27,8 @@ use crate::transfer::{AptSettings, Streams};
 pub(crate) const FIRST_BLOCK: Bytes = Bytes::mib(16);
 /// The minimum length of the first request.
 const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
-/// The number of failed requests for a range after which the whole file is requested: the server may fail at any range.
+/// The number of failed requests for a range after which the whole file is requested: the server
+/// may fail at any range.
 pub(crate) const MAX_RANGE_FAILURES: u32 = 3;
 /// A first answer and the range that it contains.
 pub(crate) struct FirstAnswer {
@@ -71,7 +72,8 @@ impl HttpSource<'_> {
         }
     }
 
-    /// Returns the length of the first request if several streams may follow; `None` if one should fetch all.
+    /// Returns the length of the first request if several streams may follow; `None` if one should
+    /// fetch all.
     fn first_block(
         &self,
         known_pace: Option<HeldRate>,
@@ -83,7 +85,8 @@ impl HttpSource<'_> {
             Streams::Fixed(_) => Some(FIRST_BLOCK),
             Streams::Auto => {
                 let rtt = handshake_rtt(connection).unwrap_or_default();
-                // A server that starts at half of the stored rate has not sent this much before the next request.
+                // A server that starts at half of the stored rate has not sent this much before the
+                // next request.
                 let at_once = known_pace.map(|path| path.rate.bdp(rtt));
                 let block = at_once.map_or(FIRST_BLOCK, |bytes| bytes.max(FIRST_BLOCK));
                 may_pay_several(rtt, self.recall(target.url())).then_some(block)
@@ -105,8 +108,8 @@ impl HttpSource<'_> {
         self.paths.to(&Endpoint::of(url)?)
     }
 
-    /// Requests the first range; the whole file if the server fails at ranges, or if those of several answers must not be
-    /// combined.
+    /// Requests the first range; the whole file if the server fails at ranges, or if those of
+    /// several answers must not be combined.
     pub(crate) fn ask(
         &self,
         client: &Client,
@@ -186,7 +189,8 @@ impl HttpSource<'_> {
             (first, _) => first?,
         };
         match answer.held {
-            // Some servers state the length of the part as that of the file: what was asked for ends where the file is said to.
+            // Some servers state the length of the part as that of the file: what was asked for
+            // ends where the file is said to.
             RangeAnswer::Part { range, total: Some(total) }
                 if range == ByteRange::with_len(0, total)
                     && answer.opened.requested.as_ref().is_some_and(|asked| asked.range() == range) =>
@@ -206,8 +210,8 @@ impl HttpSource<'_> {
                 let Some(total) = total.filter(|total| again.file.size != Some(*total)) else {
                     return Ok(again);
                 };
-                // The answer is another document or has no length; the answer to a range of the whole file has both in
-                // its head.
+                // The answer is another document or has no length; the answer to a range of the
+                // whole file has both in its head.
                 let all = ByteRange::with_len(0, total);
                 let by_range = |_: &Connection, _: &ResolvedUrl| RangeRequest::of(all);
                 let by_range = self.first_answer(client, self.open(client, &by_range, ask, &|| false)?)?;
@@ -238,8 +242,9 @@ impl HttpSource<'_> {
         Ok(FirstAnswer { opened, held, file })
     }
 
-    /// Retries if the server requests it or was only slow, but not if the server is unreachable; only a few times if it may
-    /// fail at ranges and the request without one, which `may_give_up` permits, is still to come.
+    /// Retries if the server requests it or was only slow, but not if the server is unreachable;
+    /// only a few times if it may fail at ranges and the request without one, which `may_give_up`
+    /// permits, is still to come.
     fn open(
         &self,
         client: &Client,

@@ -46,7 +46,8 @@ impl Location {
         error.may_be_expired() && self.may_be_renewed()
     }
 
-    /// Returns whether the original URL may redirect elsewhere, or make another challenge, and has not failed too often.
+    /// Returns whether the original URL may redirect elsewhere, or make another challenge, and has
+    /// not failed too often.
     pub(crate) fn may_be_renewed(&self) -> bool {
         let changes = |target: &ResolvedUrl| target.is_redirected() || target.has_challenge();
         self.target.as_ref().is_some_and(changes) && self.fruitless < MAX_REFRESHES

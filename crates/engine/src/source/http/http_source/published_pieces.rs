@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(4000);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// The maximum time to wait for a server that is busy with other files.
 const BUSY_PATIENCE: Duration = Duration::from_secs(120);
-/// An answer that takes this long shows progress: `longhaul serve` hashes for 5 s, or reports at once that it is busy.
+/// An answer that takes this long shows progress: `longhaul serve` hashes for 5 s, or reports at
+/// once that it is busy.
 const PROGRESS: Duration = Duration::from_secs(2);
 
 /// Limits the wait for a server's digests, over all metalinks of a file.
@@ -35,7 +36,8 @@ impl DigestWait {
         Self { began: now, progressed: now }
     }
 
-    /// Returns whether to retry after `wait`, given an answer at `now` to a request sent at `requested`.
+    /// Returns whether to retry after `wait`, given an answer at `now` to a request sent at
+    /// `requested`.
     fn allows(&mut self, wait: Duration, requested: Instant, now: Instant) -> bool {
         if now.duration_since(requested) >= PROGRESS {
             self.progressed = now;
@@ -101,7 +103,8 @@ impl HttpSource<'_> {
 mod tests {
     use super::*;
 
-    /// Returns how long a server is queried that answers each request after `answer` with a wait of 1 s.
+    /// Returns how long a server is queried that answers each request after `answer` with a wait of
+    /// 1 s.
     fn asked_for(answer: Duration) -> Duration {
         let began = Instant::now();
         let (mut limit, mut now) = (DigestWait::new(began), began);

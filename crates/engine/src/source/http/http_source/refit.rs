@@ -1,4 +1,5 @@
-//! The settings of the first connection: by the stored path, and then by the path that the connection has shown.
+//! The settings of the first connection: by the stored path, and then by the path that the
+//! connection has shown.
 
 use std::sync::Arc;
 
@@ -22,8 +23,8 @@ use crate::transfer::{Streams, recv_buffer};
 pub(crate) const SHARED_BY: usize = 8;
 
 impl HttpSource<'_> {
-    /// Returns the stored rate of a server that paced an earlier transfer, before the path is known to be unchanged, if the
-    /// server may choose the pace of a single stream.
+    /// Returns the stored rate of a server that paced an earlier transfer, before the path is known
+    /// to be unchanged, if the server may choose the pace of a single stream.
     ///
     /// The rate is that of one stream; several streams would each request all of it.
     pub(super) fn known_pace(&self) -> Option<HeldRate> {
@@ -36,8 +37,8 @@ impl HttpSource<'_> {
         self.recall(&self.url)?.pace()
     }
 
-    /// Returns the client of the first request. It requests the stored rate, if any, with a window that is open from the
-    /// first round trip on; the server compares the RTT with the stored one.
+    /// Returns the client of the first request. It requests the stored rate, if any, with a window
+    /// that is open from the first round trip on; the server compares the RTT with the stored one.
     pub(super) fn first_client(&self, known: Option<HeldRate>) -> Result<Arc<Client>, HttpError> {
         let mut config = self.options.transfer.client.clone();
         if let Some(known) = known {
@@ -48,12 +49,13 @@ impl HttpSource<'_> {
         self.clients.get(&config)
     }
 
-    /// Connects again if autotuning cannot reach the buffer that the path needs, or if the first connection was
-    /// `misled`: it requested a pace that no longer applies.
+    /// Connects again if autotuning cannot reach the buffer that the path needs, or if the first
+    /// connection was `misled`: it requested a pace that no longer applies.
     ///
-    /// The RTT is known only now, and the SYN fixes the window scale. If the second attempt fails, as with a URL that
-    /// works once, the first connection continues. If the number of streams is free, a first connection that was not
-    /// misled also continues, and further streams get the larger buffer, so that no time is lost.
+    /// The RTT is known only now, and the SYN fixes the window scale. If the second attempt fails,
+    /// as with a URL that works once, the first connection continues. If the number of streams is
+    /// free, a first connection that was not misled also continues, and further streams get the
+    /// larger buffer, so that no time is lost.
     pub(super) fn refit(
         &self,
         client: Arc<Client>,
@@ -88,12 +90,13 @@ impl HttpSource<'_> {
         Ok((fitting, second.ok().filter(agrees).unwrap_or(answer)))
     }
 
-    /// Returns the receive buffer that the path needs and autotuning cannot reach, and whether only further connections
-    /// need it.
+    /// Returns the receive buffer that the path needs and autotuning cannot reach, and whether only
+    /// further connections need it.
     fn larger_buffer(&self, answer: &FirstAnswer) -> Option<(Bytes, bool)> {
         let rtt = handshake_rtt(&answer.opened.connection)?;
         let whole = matches!(answer.held, RangeAnswer::Whole { .. });
-        // The rate of a server that paces is that of one stream; a second stream would arrive in a burst.
+        // The rate of a server that paces is that of one stream; a second stream would arrive in a
+        // burst.
         let is_paced = answer.file.pace.is_some() && self.options.transfer.pace != Pace::Off;
         let (streams, for_others) = match self.options.transfer.streams {
             _ if whole => (1, false),
@@ -105,7 +108,8 @@ impl HttpSource<'_> {
     }
 }
 
-/// Returns whether a server that `paces` now may still do so at the stored rate, given the RTT of the path.
+/// Returns whether a server that `paces` now may still do so at the stored rate, given the RTT of
+/// the path.
 pub(super) fn holds(known: HeldRate, paces: bool, rtt: Option<Rtt>) -> bool {
     paces && rtt.is_none_or(|rtt| known.may_hold_at(rtt))
 }

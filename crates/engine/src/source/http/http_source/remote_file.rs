@@ -15,10 +15,11 @@ use crate::source::http::client::OpenedUrl;
 #[derive(Debug)]
 pub(crate) struct RemoteFile {
     pub(crate) size: Option<Bytes>,
-    /// The identity under which ranges of several answers are combined; `None` if they must not be combined.
+    /// The identity under which ranges of several answers are combined; `None` if they must not be
+    /// combined.
     pub(crate) identity: Option<Identity>,
-    /// Whether the first answer contained the whole file although a range was requested: the server may not support
-    /// ranges.
+    /// Whether the first answer contained the whole file although a range was requested: the server
+    /// may not support ranges.
     pub(crate) whole: bool,
     /// The pace in force, if the server states that it paces its sending.
     pub(crate) pace: Option<Pace>,
@@ -30,8 +31,8 @@ pub(crate) struct RemoteFile {
     coding: Option<String>,
     /// Whether the server answers If-Range as if the file had changed.
     ///
-    /// Apache does so for a minute after a change if asked with the date; other servers always do. Then the validators
-    /// of each answer are compared.
+    /// Apache does so for a minute after a change if asked with the date; other servers always do.
+    /// Then the validators of each answer are compared.
     if_range_refused: AtomicBool,
     validators: Validators,
 }
@@ -87,8 +88,9 @@ impl RemoteFile {
         }
     }
 
-    /// Returns the server's tag or strong date of the file that `head` begins; a later run compares it. `None` if the end
-    /// of the connection alone marks that of the file: the file here may be cut off.
+    /// Returns the server's tag or strong date of the file that `head` begins; a later run compares
+    /// it. `None` if the end of the connection alone marks that of the file: the file here may be
+    /// cut off.
     pub(crate) fn state(&self, head: &ResponseHead) -> Option<&str> {
         let [tag, date] = &self.validators;
         let is_strong = matches!(self.identity, Some(Identity::LastModified(_)));
@@ -116,24 +118,27 @@ impl RemoteFile {
         !self.refuses_ranges.swap(true, Ordering::Relaxed)
     }
 
-    /// Requests the whole file from now on, as its first answer contained; returns whether that is new.
+    /// Requests the whole file from now on, as its first answer contained; returns whether that is
+    /// new.
     pub(crate) fn give_up_ranges(&self) -> bool {
         self.whole && self.refuse_ranges()
     }
 
-    /// Returns whether the missing ranges of the file can be taken from an answer with the whole file.
+    /// Returns whether the missing ranges of the file can be taken from an answer with the whole
+    /// file.
     pub(crate) fn is_recognised_whole(&self) -> bool {
         self.identity.is_some() && self.size.is_some()
     }
 
-    /// Returns whether the whole file may be requested because the server failed at ranges: once only.
+    /// Returns whether the whole file may be requested because the server failed at ranges: once
+    /// only.
     pub(crate) fn falls_back(&self) -> bool {
         let may = self.is_recognised_whole() && !self.refuses_ranges();
         may && !self.has_fallen_back.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns the range for requesting a whole file without identity, if its first answer was of a range: the server
-    /// may answer other requests differently.
+    /// Returns the range for requesting a whole file without identity, if its first answer was of a
+    /// range: the server may answer other requests differently.
     fn whole_range(&self, size: Bytes) -> Option<ByteRange> {
         (self.identity.is_none() && !self.whole).then(|| ByteRange::new(0, size.get()))
     }
@@ -149,7 +154,8 @@ impl RemoteFile {
         self.if_range_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the relation of an answer to the file; `with_if_range` is whether the request had If-Range.
+    /// Returns the relation of an answer to the file; `with_if_range` is whether the request had
+    /// If-Range.
     pub(crate) fn agreement(
         &self,
         head: &ResponseHead,
@@ -190,9 +196,9 @@ impl RemoteFile {
 
     /// Returns whether `head` is of the described version of the file.
     ///
-    /// A strong ETag alone decides. Otherwise both validators must be unchanged: even a different weak tag or date
-    /// shows a change. A 206 to a request with If-Range guarantees the version, and may omit all but the ETag (RFC
-    /// 9110, section 15.3.7).
+    /// A strong ETag alone decides. Otherwise both validators must be unchanged: even a different
+    /// weak tag or date shows a change. A 206 to a request with If-Range guarantees the version,
+    /// and may omit all but the ETag (RFC 9110, section 15.3.7).
     fn is_same(&self, head: &ResponseHead, with_if_range: bool) -> bool {
         let vouched = head.status() == 206 && with_if_range;
         // Both codings of a file may have one date, and with faulty servers one tag.
@@ -226,8 +232,8 @@ impl RemoteFile {
     }
 }
 
-/// Reads the validators of a head. Tags are compared weakly (RFC 9110, section 8.8.3.2), because a server may mark a
-/// tag as weak only while the file is new.
+/// Reads the validators of a head. Tags are compared weakly (RFC 9110, section 8.8.3.2), because a
+/// server may mark a tag as weak only while the file is new.
 fn validators(head: &ResponseHead) -> Validators {
     ["etag", "last-modified"]
         .map(|name| head.text(name).map(|text| text.strip_prefix("W/").unwrap_or(text).to_owned()))

@@ -20,8 +20,8 @@ pub(crate) struct LinkedEntries<I> {
     directory: Url,
     /// Hashes of entries, 16 bytes each: Apache's IconsAreLinks links to each entry twice.
     seen: HashSet<[u8; 16]>,
-    /// The entries to which links with a query lead, by name, and whether several do: they are no files of this name then,
-    /// but the pages of a program.
+    /// The entries to which links with a query lead, by name, and whether several do: they are no
+    /// files of this name then, but the pages of a program.
     queried: BTreeMap<Vec<u8>, (RemoteEntry, bool)>,
     /// The number of such names that are left out, and the first of them.
     left_out: Option<(usize, SafeUrl)>,
@@ -31,7 +31,8 @@ pub(crate) struct LinkedEntries<I> {
 }
 
 impl<I> LinkedEntries<I> {
-    /// Lists the entries of `directory` to which `links` lead; stores the directory in `unmatched` if none does.
+    /// Lists the entries of `directory` to which `links` lead; stores the directory in `unmatched`
+    /// if none does.
     pub(crate) fn new(links: I, directory: Url, unmatched: Arc<OnceLock<SafeUrl>>) -> Self {
         let (seen, queried) = (HashSet::new(), BTreeMap::new());
         Self { links, directory, seen, queried, left_out: None, elsewhere: None, unmatched }

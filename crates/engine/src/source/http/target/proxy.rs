@@ -58,7 +58,8 @@ pub(crate) enum ProxyKind {
 }
 
 impl ProxyPolicy {
-    /// Uses the proxy `url` except for hosts in `no_proxy`, which is read by `variable`; an empty URL means no proxy.
+    /// Uses the proxy `url` except for hosts in `no_proxy`, which is read by `variable`; an empty
+    /// URL means no proxy.
     pub fn given(url: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
         let setting = Setting { variable: "--proxy", url: url.to_owned() };
         let setting = Some(setting).filter(|setting| !setting.url.trim().is_empty());
@@ -84,7 +85,8 @@ impl ProxyPolicy {
         named.into_iter().find(|name| name.eq_ignore_ascii_case("all_proxy"))
     }
 
-    /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` by `variable`, lower case first.
+    /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` by `variable`, lower case
+    /// first.
     ///
     /// HTTP_PROXY in capitals is ignored, as in curl: the client of a CGI script could set it.
     pub fn from_vars(variable: impl Fn(&str) -> Option<String>) -> Self {
@@ -148,7 +150,8 @@ fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
     Ok(Proxy { kind, host, port, url: SafeUrl::of(&url), variable: setting.variable, authorization, login })
 }
 
-/// Returns whether an entry of no_proxy covers `host`: `*`, a domain and its subdomains, an address, or a network.
+/// Returns whether an entry of no_proxy covers `host`: `*`, a domain and its subdomains, an
+/// address, or a network.
 fn covers(entry: &str, host: &Host<&str>) -> bool {
     if entry == "*" {
         return true;

@@ -31,8 +31,8 @@ impl Redirects {
         matches!(status, 300..=303 | 307 | 308)
     }
 
-    /// Returns whether an answer of this status is a redirect that keeps the method and body of any request (RFC 9110,
-    /// sections 15.4.8 and 15.4.9).
+    /// Returns whether an answer of this status is a redirect that keeps the method and body of any
+    /// request (RFC 9110, sections 15.4.8 and 15.4.9).
     pub(crate) fn keeps_method(status: u16) -> bool {
         matches!(status, 307 | 308)
     }

@@ -37,7 +37,8 @@ const PUBLIC: [&str; 11] = [
 /// The first parts of the names of such headers.
 const PUBLIC_PREFIXES: [&str; 4] = ["content-", "if-", "longhaul-", "sec-"];
 
-/// Returns whether a header must be sent only to the first URL's origin: a header of any name may hold a key.
+/// Returns whether a header must be sent only to the first URL's origin: a header of any name may
+/// hold a key.
 pub(crate) fn is_secret(header: &HeaderField) -> bool {
     let name = header.name().to_ascii_lowercase();
     let has_prefix = PUBLIC_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
@@ -115,7 +116,8 @@ impl ResolvedUrl {
         })
     }
 
-    /// Sets the cookies for this target and for its redirects, and whether those get its logins and headers.
+    /// Sets the cookies for this target and for its redirects, and whether those get its logins and
+    /// headers.
     pub(crate) fn with_cookies(self, cookies: SharedCookies, trusts_redirects: bool) -> Self {
         Self { cookies: Some(cookies), trusts_redirects, ..self }
     }
@@ -153,7 +155,8 @@ impl ResolvedUrl {
         Ok(Self { headers, login, logs_in: true, ..self.clone() })
     }
 
-    /// Returns this target with a login, or its own, in answer to the Digest challenge of a 401; `None` if none can answer it.
+    /// Returns this target with a login, or its own, in answer to the Digest challenge of a 401;
+    /// `None` if none can answer it.
     pub(crate) fn with_digest(&self, head: &ResponseHead, login: Option<&Login>) -> Option<Self> {
         let login = login.or(self.login.as_ref())?;
         let digest = DigestLogin::new(head, login, self.digest.as_deref())?;
@@ -162,8 +165,8 @@ impl ResolvedUrl {
         Some(Self { headers, login, digest, logs_in: true, ..self.clone() })
     }
 
-    /// Returns the target of a redirect to `url`: secrets are sent only within the origin unless redirects are trusted, and a
-    /// login written into `url` by the server is not sent.
+    /// Returns the target of a redirect to `url`: secrets are sent only within the origin unless
+    /// redirects are trusted, and a login written into `url` by the server is not sent.
     pub(crate) fn redirected(&self, url: &Url) -> Result<Self, HttpError> {
         let stays = url.origin() == self.url.origin();
         let keeps_secrets = stays || self.trusts_redirects;
@@ -185,8 +188,8 @@ impl ResolvedUrl {
         Ok(next)
     }
 
-    /// Returns the original URL before any redirect, including its login, to be requested again if the target of a
-    /// redirect has expired. Show it only as a [`SafeUrl`].
+    /// Returns the original URL before any redirect, including its login, to be requested again if
+    /// the target of a redirect has expired. Show it only as a [`SafeUrl`].
     pub fn original(&self) -> &Url {
         &self.original
     }
@@ -201,7 +204,8 @@ impl ResolvedUrl {
         self.redirected
     }
 
-    /// Returns the URL without login and fragment. Its query may contain a secret: show [`safe_url`](Self::safe_url).
+    /// Returns the URL without login and fragment. Its query may contain a secret: show
+    /// [`safe_url`](Self::safe_url).
     pub fn url(&self) -> &Url {
         &self.url
     }
@@ -255,8 +259,8 @@ impl ResolvedUrl {
         self.cookies.as_ref()?.lock().field(self.cookie_scope()?, SystemTime::now(), &given)
     }
 
-    /// Returns the parts of a request for this URL; a forwarding proxy requires the `absolute` form (RFC 9112, section
-    /// 3.2.2).
+    /// Returns the parts of a request for this URL; a forwarding proxy requires the `absolute` form
+    /// (RFC 9112, section 3.2.2).
     pub(crate) fn request_line(&self, via_proxy: Option<&HeaderField>, absolute: bool) -> RequestLine {
         let from = if absolute { Position::BeforeScheme } else { Position::BeforePath };
         let mut headers = self.headers.clone();
@@ -296,7 +300,8 @@ impl ServerAddresses {
         !self.resolved.is_empty()
     }
 
-    /// Avoids `peer` while the host has other addresses, for example because it serves another version of the file.
+    /// Avoids `peer` while the host has other addresses, for example because it serves another
+    /// version of the file.
     pub(crate) fn avoid(&mut self, peer: SocketAddr) {
         self.avoided.retain(|address| *address != peer);
         self.avoided.push(peer);
@@ -309,12 +314,14 @@ impl ServerAddresses {
         }
     }
 
-    /// Returns the number of known addresses that are not avoided; zero before the first connection.
+    /// Returns the number of known addresses that are not avoided; zero before the first
+    /// connection.
     pub(crate) fn usable(&self) -> usize {
         self.resolved.iter().filter(|address| !self.avoided.contains(address)).count()
     }
 
-    /// Returns the addresses to connect to, in order: those not avoided, else all, most recently avoided last.
+    /// Returns the addresses to connect to, in order: those not avoided, else all, most recently
+    /// avoided last.
     pub(crate) fn candidates(&self) -> Vec<SocketAddr> {
         let all = self.resolved.iter().copied();
         let avoided = |address: &SocketAddr| self.avoided.iter().position(|one| one == address);

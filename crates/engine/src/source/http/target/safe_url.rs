@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use url::{Position, Url};
 
-/// A URL without its secrets: omits login, query and fragment, because signed URLs carry keys in the query.
+/// A URL without its secrets: omits login, query and fragment, because signed URLs carry keys in
+/// the query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SafeUrl(String);
 

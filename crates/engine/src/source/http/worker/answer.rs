@@ -1,4 +1,5 @@
-//! Compares the head of an answer with the request, and takes the missing ranges from an answer with the whole file.
+//! Compares the head of an answer with the request, and takes the missing ranges from an answer
+//! with the whole file.
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::http::{RangeAnswer, ResponseHead};
@@ -14,14 +15,16 @@ use crate::source::http::error::{HttpError, bad_range, closed_early};
 use crate::source::http::http_source::first_answer::{MAX_RANGE_FAILURES, RangeFailure};
 use crate::source::http::http_source::remote_file::Agreement;
 
-/// A connection that has delivered this much and is closed between two answers is not counted as a failure.
+/// A connection that has delivered this much and is closed between two answers is not counted as a
+/// failure.
 const SERVED_WELL: Bytes = Bytes::kib(64);
 
 /// The bytes that are read at once and discarded.
 const SKIPPED_AT_ONCE: Bytes = Bytes::kib(256);
 
 impl Exchange<'_, '_, '_> {
-    /// Reads the head of the next answer, which must contain the requested range of the described file.
+    /// Reads the head of the next answer, which must contain the requested range of the described
+    /// file.
     pub(super) fn read_head(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         let Some(&Requested { range: requested, with_if_range, answered }) = self.requested.front() else {
             return Err(Failure::stolen(self.shown()));
@@ -140,8 +143,8 @@ impl Exchange<'_, '_, '_> {
         }
     }
 
-    /// Returns whether a 416 names another length than the file had when it was described. If it does not, the server fails at
-    /// ranges: the range was within the file.
+    /// Returns whether a 416 names another length than the file had when it was described. If it
+    /// does not, the server fails at ranges: the range was within the file.
     pub(super) fn shows_other_length(&self, error: &HttpError) -> bool {
         matches!(error, HttpError::RangeNotSatisfiable { total: Some(total), .. }
             if Some(*total) != self.described.file.size)
@@ -152,7 +155,8 @@ impl Exchange<'_, '_, '_> {
         self.without_ranges(Failure::from(error).caused_by(Cause::Connection))
     }
 
-    /// Requests the whole file again if a server that has sent it so refuses its rest; else `error` is final.
+    /// Requests the whole file again if a server that has sent it so refuses its rest; else `error`
+    /// is final.
     fn without_ranges(&self, mut error: Failure) -> Failure {
         if self.described.file.give_up_ranges() {
             error.retry = Retry::AtOnce;

@@ -1,4 +1,5 @@
-//! Opens connections of a worker: to the redirect's target, or through the original URL if the target has expired.
+//! Opens connections of a worker: to the redirect's target, or through the original URL if the
+//! target has expired.
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::retry::Retry;
@@ -10,7 +11,8 @@ use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
 
 impl Exchange<'_, '_, '_> {
-    /// Connects to the current target; if its redirect has expired, requests the original URL again.
+    /// Connects to the current target; if its redirect has expired, requests the original URL
+    /// again.
     pub(super) fn connect(&mut self) -> Result<Connection, Failure> {
         let cancel = self.stream.renew_cancel();
         self.adopt_location();
@@ -28,8 +30,8 @@ impl Exchange<'_, '_, '_> {
         }
         let client = &self.described.client;
         let fresh = std::mem::take(&mut self.worker.distrusts_kept);
-        // Only for the first connection of a stream: connections opened ahead are too old later, and unused ones may occupy a
-        // server of few connections.
+        // Only for the first connection of a stream: connections opened ahead are too old later,
+        // and unused ones may occupy a server of few connections.
         let ahead = if fresh || self.stream.has_connected() {
             self.worker.source.close_ahead();
             None
@@ -63,8 +65,8 @@ impl Exchange<'_, '_, '_> {
         is_newer
     }
 
-    /// Requests the next range from the original URL, because its redirect has expired. The answer is received as data,
-    /// because the new target may not serve a second request.
+    /// Requests the next range from the original URL, because its redirect has expired. The answer
+    /// is received as data, because the new target may not serve a second request.
     ///
     /// Returns `None` if another worker has found a new target meanwhile.
     fn reopen(&mut self, cancel: &Cancel) -> Result<Option<Connection>, Failure> {
@@ -94,7 +96,8 @@ impl Exchange<'_, '_, '_> {
         Ok(Some(connection))
     }
 
-    /// Creates the error after which the worker waits for a range, and then requests it from the original URL.
+    /// Creates the error after which the worker waits for a range, and then requests it from the
+    /// original URL.
     fn without_range(&self) -> Failure {
         let message = format!("{}: another stream has taken over the range", self.shown());
         Failure::new(FailureKind::Temporary, message).with_retry(Retry::AtOnce)

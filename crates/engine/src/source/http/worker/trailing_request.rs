@@ -1,4 +1,5 @@
-//! Sends a request after the last range of a connection, so that the last packet before its answer is not delayed.
+//! Sends a request after the last range of a connection, so that the last packet before its answer
+//! is not delayed.
 
 use longhaul_core::failure::{Cause, Failure};
 use longhaul_core::ranges::ByteRange;
@@ -9,17 +10,20 @@ use crate::connect::Received;
 use crate::source::StreamPeer;
 use crate::source::http::connection::Connection;
 
-/// The length of a trailing request: on Ethernet its answer fills the packet with the last bytes, and one more.
+/// The length of a trailing request: on Ethernet its answer fills the packet with the last bytes,
+/// and one more.
 const TRAILING: Bytes = Bytes::kib(4);
 /// With fewer bytes outstanding, a trailing answer would be a noticeable share of the traffic.
 const WORTH_TRAILING: Bytes = Bytes::kib(256);
 
 impl Exchange<'_, '_, '_> {
-    /// Requests some bytes again after the last range of a connection, to accelerate the bytes before them.
+    /// Requests some bytes again after the last range of a connection, to accelerate the bytes
+    /// before them.
     ///
-    /// Nagle's algorithm (RFC 9293, section 3.7.4) delays the last, partly filled packet of an answer until all earlier
-    /// packets are acknowledged: a round trip, with nginx and `tcp_nopush`. A following answer fills the packet. That
-    /// answer is not awaited, and the connection is closed, because its window is clamped for this path.
+    /// Nagle's algorithm (RFC 9293, section 3.7.4) delays the last, partly filled packet of an
+    /// answer until all earlier packets are acknowledged: a round trip, with nginx and
+    /// `tcp_nopush`. A following answer fills the packet. That answer is not awaited, and the
+    /// connection is closed, because its window is clamped for this path.
     pub(super) fn request_trailing(
         &mut self,
         connection: &mut Connection,
@@ -38,8 +42,9 @@ impl Exchange<'_, '_, '_> {
         Ok(())
     }
 
-    /// Reads the answer to a trailing request if further ranges are to be requested after all; returns whether the
-    /// connection can be used. Failures of the answer are ignored, because its bytes are not needed.
+    /// Reads the answer to a trailing request if further ranges are to be requested after all;
+    /// returns whether the connection can be used. Failures of the answer are ignored, because its
+    /// bytes are not needed.
     pub(super) fn skip_trailing_answer(&mut self, connection: &mut Connection) -> Result<bool, Failure> {
         if !std::mem::take(&mut self.trails) {
             return Ok(true);

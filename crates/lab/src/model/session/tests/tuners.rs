@@ -18,7 +18,8 @@ fn apt_converges_and_its_chunks_last_delta() {
     let found = *tried.last().unwrap();
     let (until, settled) = record.chunks.split_at(tried.iter().rposition(|&n| n != found).unwrap() + 1);
     assert!(until.len() <= 8 && settled.len() >= 3, "{tried:?}");
-    // Four connections fill the path; APT must detect through a chunk's noise that more are not faster.
+    // Four connections fill the path; APT must detect through a chunk's noise that more are not
+    // faster.
     assert!((4..=16).contains(&found) && mbits(record.rate(file)) > 85.0, "{tried:?}");
     // Except the last chunk, which is the rest of the file.
     for chunk in &settled[..settled.len() - 1] {
@@ -27,7 +28,8 @@ fn apt_converges_and_its_chunks_last_delta() {
     }
 }
 
-/// APT stays below the rate of its connections: two windows of 44 packets fit into the queue, three do not.
+/// APT stays below the rate of its connections: two windows of 44 packets fit into the queue, three
+/// do not.
 #[test]
 fn a_chunk_begins_with_a_burst_of_all_windows() {
     let rate = |streams: u64, queue| {

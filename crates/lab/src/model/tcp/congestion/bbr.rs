@@ -1,13 +1,14 @@
-//! BBRv1 (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016; Linux `tcp_bbr.c`).
+//! BBRv1 (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016; Linux
+//! `tcp_bbr.c`).
 //!
 //! ```text
 //! Startup -- bandwidth has not grown by a quarter for 3 RTTs --> Drain -- one BDP in flight --> ProbeBw
 //!                        any -- min_rtt is 10 s old --> ProbeRtt -- 200 ms --> ProbeBw or Startup
 //! ```
 //!
-//! Not modelled: policer detection (`lt_bw`), packet conservation in the first RTT of a recovery, the allowance for ACK
-//! aggregation, and the window restored after a timeout. On a path that loses only by its queue, none of them acts for
-//! more than one RTT per loss episode.
+//! Not modelled: policer detection (`lt_bw`), packet conservation in the first RTT of a recovery,
+//! the allowance for ACK aggregation, and the window restored after a timeout. On a path that loses
+//! only by its queue, none of them acts for more than one RTT per loss episode.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -60,7 +61,8 @@ struct BandwidthFilter {
     round: u64,
     /// The round ends when a packet is acknowledged that was sent after this many deliveries.
     round_end: u64,
-    /// Delivery counts during the last ProbeRtt: packets sent then do not lower the bandwidth (`app_limited` in Linux).
+    /// Delivery counts during the last ProbeRtt: packets sent then do not lower the bandwidth
+    /// (`app_limited` in Linux).
     limited: Range<u64>,
 }
 
@@ -237,7 +239,8 @@ impl Bbr {
     }
 }
 
-/// Enters ProbeBw in a phase that differs between flows; derived from a count, so that simulations are deterministic.
+/// Enters ProbeBw in a phase that differs between flows; derived from a count, so that simulations
+/// are deterministic.
 fn probe_bw(sample: &AckSample) -> BbrMode {
     let drawn = (sample.delivered % FIRST_PHASES.len() as u64) as usize;
     BbrMode::ProbeBw { phase: FIRST_PHASES[drawn], since: sample.now }

@@ -58,8 +58,8 @@ impl LossWindow {
         self.window < self.threshold
     }
 
-    /// Returns whether the window limits the sender: under CUBIC by Linux's rule, which a pace meets too
-    /// (`tcp_is_cwnd_limited`).
+    /// Returns whether the window limits the sender: under CUBIC by Linux's rule, which a pace
+    /// meets too (`tcp_is_cwnd_limited`).
     fn is_limiting(&self, sample: &AckSample) -> bool {
         let (in_flight, acknowledged) = (sample.in_flight as f64, sample.segments as f64);
         self.window
@@ -118,7 +118,8 @@ impl CongestionControl for LossWindow {
         self.window = 1.0;
     }
 
-    /// Resets the window (RFC 5681, 4.1); the threshold becomes at least three quarters of the old window (RFC 2861, 3).
+    /// Resets the window (RFC 5681, 4.1); the threshold becomes at least three quarters of the old
+    /// window (RFC 2861, 3).
     fn paused(&mut self) {
         self.threshold = self.threshold.max(self.window * 0.75);
         self.window = self.window.min(self.initial);
@@ -136,7 +137,8 @@ impl Cubic {
     fn grown(&mut self, window: f64, sample: &AckSample) -> f64 {
         let AckSample { now, segments, .. } = *sample;
         let growth = self.growth.get_or_insert(CubicGrowth { begun: now, from: window, reno: window });
-        // Growth that gives Reno and CUBIC equal shares at equal loss, until the old window is regained (RFC 9438, 4.3).
+        // Growth that gives Reno and CUBIC equal shares at equal loss, until the old window is
+        // regained (RFC 9438, 4.3).
         let pace = if growth.reno < self.before { 3.0 * (1.0 - BETA) / (1.0 + BETA) } else { 1.0 };
         growth.reno += pace * segments as f64 / window;
         let before = self.before.max(growth.from);
@@ -148,7 +150,8 @@ impl Cubic {
     }
 
     fn lost(&mut self, window: f64) {
-        // Fast convergence: a flow below its old window yields to new flows (RFC 9438, section 4.7).
+        // Fast convergence: a flow below its old window yields to new flows (RFC 9438, section
+        // 4.7).
         let shrinks = window < self.before;
         self.before = if shrinks { window * (1.0 + BETA) / 2.0 } else { window };
         self.growth = None;

@@ -14,10 +14,12 @@ use loss_window::LossWindow;
 /// A congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CongestionAlgorithm {
-    /// Additive increase of one segment per RTT, halved on loss (RFC 5681), as in simulations of the 2000s.
+    /// Additive increase of one segment per RTT, halved on loss (RFC 5681), as in simulations of
+    /// the 2000s.
     #[default]
     Reno,
-    /// Cubic growth, reduced to 0.7 on loss (RFC 9438), as in Linux, but without HyStart: slow start ends with a loss.
+    /// Cubic growth, reduced to 0.7 on loss (RFC 9438), as in Linux, but without HyStart: slow
+    /// start ends with a loss.
     Cubic,
     /// BBRv1.
     Bbr,
@@ -52,7 +54,8 @@ pub(super) struct AckSample {
     pub(super) rtt: Duration,
     /// Whether the acknowledgement shows that other packets are lost.
     pub(super) has_losses: bool,
-    /// Whether the packet was sent before the end of an episode of losses, in which a window does not grow.
+    /// Whether the packet was sent before the end of an episode of losses, in which a window does
+    /// not grow.
     pub(super) is_recovering: bool,
 }
 
@@ -66,7 +69,8 @@ pub(super) trait CongestionControl: fmt::Debug + Send {
         None
     }
 
-    /// Returns the number of windows per RTT at which the kernel paces under a maximum pacing rate (`tcp_update_pacing_rate`).
+    /// Returns the number of windows per RTT at which the kernel paces under a maximum pacing rate
+    /// (`tcp_update_pacing_rate`).
     fn windows_per_rtt(&self) -> f64 {
         f64::INFINITY
     }
@@ -77,8 +81,9 @@ pub(super) trait CongestionControl: fmt::Debug + Send {
     /// Handles losses, once per episode.
     fn lost(&mut self) {}
 
-    /// Returns whether losses of packets that were sent after an episode began are another one: in effect the kernel's
-    /// proportional rate reduction. Otherwise an episode lasts until its losses are repaired (RFC 6675, ns-2).
+    /// Returns whether losses of packets that were sent after an episode began are another one: in
+    /// effect the kernel's proportional rate reduction. Otherwise an episode lasts until its losses
+    /// are repaired (RFC 6675, ns-2).
     fn has_episode_per_flight(&self) -> bool {
         true
     }
@@ -94,7 +99,8 @@ pub(super) trait CongestionControl: fmt::Debug + Send {
 }
 
 impl Tcp {
-    /// Starts the congestion control with `window` segments; `min_rtt` holds the path's minimum RTT and its time.
+    /// Starts the congestion control with `window` segments; `min_rtt` holds the path's minimum RTT
+    /// and its time.
     pub(super) fn start(&self, window: f64, min_rtt: (Duration, Time)) -> Box<dyn CongestionControl> {
         match self.algorithm {
             CongestionAlgorithm::Reno | CongestionAlgorithm::Cubic => Box::new(LossWindow::new(self, window)),

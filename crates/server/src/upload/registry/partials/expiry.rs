@@ -32,7 +32,8 @@ impl PartialUploads {
         self.expiry.map_or(LONGEST, |expiry| (expiry / 4).clamp(Duration::from_millis(100), LONGEST))
     }
 
-    /// Deletes the partial files that have expired and that no upload uses; stops counting those that others have deleted.
+    /// Deletes the partial files that have expired and that no upload uses; stops counting those
+    /// that others have deleted.
     pub(crate) async fn check(self: &Arc<Self>, disks: &Disks, active: &Arc<ActiveUploads>, now: SystemTime) {
         let parts: Vec<_> =
             self.known.lock().parts.iter().map(|(path, known)| (path.clone(), known.admission)).collect();
@@ -94,7 +95,8 @@ impl PartialUploads {
             Err(OutputError::Create { source, .. }) => return Err(source),
             Err(error) => return Err(io::Error::other(error.to_string())),
         };
-        // File systems without file locks have only this one. An upload may have gone on since, or a download begun.
+        // File systems without file locks have only this one. An upload may have gone on since, or
+        // a download begun.
         let Some(_lock) = active.lock_part(part.identity()?) else { return Ok(false) };
         let is_upload =
             part.journal().ok().and_then(StoredJournal::sound).is_some_and(|found| is_upload(&found));

@@ -22,7 +22,8 @@ use crate::upload::registry::upload_journal::{holder_of, is_upload};
 /// The most directory entries scanned, to bound the disk time for a large tree.
 const MAX_SCANNED: usize = 100_000;
 
-/// If no listing ends for this long, the scan lets uploads begin without the count of what it waits for.
+/// If no listing ends for this long, the scan lets uploads begin without the count of what it waits
+/// for.
 const HUNG_AFTER: Duration = Duration::from_secs(3);
 
 /// The scan of a file system.
@@ -35,8 +36,9 @@ struct FileSystemScan {
 }
 
 impl PartialUploads {
-    /// Looks below `directories` for partial files of earlier runs, and logs them: their space stays allocated until they are resumed or
-    /// deleted. Scans all file systems at once, each by one thread; returns the directories whose file system hangs.
+    /// Looks below `directories` for partial files of earlier runs, and logs them: their space
+    /// stays allocated until they are resumed or deleted. Scans all file systems at once, each by
+    /// one thread; returns the directories whose file system hangs.
     pub(in crate::upload) async fn scan(
         &self,
         disks: &Disks,
@@ -142,7 +144,8 @@ pub(super) fn list(path: &Path, most: usize) -> Listed {
     listed
 }
 
-/// Returns the journal of the partial file that an upload has made: a download into the served directory may pause too.
+/// Returns the journal of the partial file that an upload has made: a download into the served
+/// directory may pause too.
 fn journal_of_upload(directory: &Path, name: &[u8]) -> Option<Journal> {
     let target = target_of(name)?;
     let directory = Directory::open(directory).ok()?;

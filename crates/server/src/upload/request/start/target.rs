@@ -147,8 +147,8 @@ impl UploadTarget {
         Ok(LockedPartFile { lock, part, journal })
     }
 
-    /// Opens the partial file for a part of an upload; cancels an older, silent connection of the same upload,
-    /// which would otherwise keep the lock until its stall timeout.
+    /// Opens the partial file for a part of an upload; cancels an older, silent connection of the
+    /// same upload, which would otherwise keep the lock until its stall timeout.
     pub(super) fn open_superseding(
         &self,
         id: UploadId,
@@ -174,7 +174,8 @@ impl UploadTarget {
         active.cancel_silent(&self.path(), |journal| is_of(journal, id))
     }
 
-    /// Reads the journal of an upload; one in progress may have received more than its journal says.
+    /// Reads the journal of an upload; one in progress may have received more than its journal
+    /// says.
     pub(super) fn journal(&self, id: UploadId) -> Result<Journal, Reply> {
         let journal = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
         let journal = journal.map_err(|error| refusal::output(&error))?;
@@ -205,7 +206,8 @@ impl UploadTarget {
         Ok(Reply::empty(head))
     }
 
-    /// Returns the upload that wrote the file, which may have got its name since [`find`](Self::find).
+    /// Returns the upload that wrote the file, which may have got its name since
+    /// [`find`](Self::find).
     fn completed(&self, id: UploadId, uploads: &Uploads) -> Option<CompletedUpload> {
         let file = self.directory.look(OsStr::from_bytes(&self.name), false).ok()?;
         uploads.completed.find(id, file.into())
