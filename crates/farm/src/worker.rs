@@ -151,24 +151,27 @@ impl<'a> Worker<'a> {
     /// Queues the files of a claimed unit. A unit that cannot be read or staged fails here, and may
     /// succeed elsewhere.
     fn begin(&self, claim: &Claim, waiting: &mut VecDeque<FileTask>) -> Result<(), FarmError> {
-        self.stage(claim, waiting).or_else(|error| {
+        let fail = |error: FarmError| {
             self.retire();
-            self.under_way.remove(claim.unit);
             self.store.finish(claim, &UnitEnd::Failed(error.to_string()))?;
             Err(error)
-        })
-    }
-
-    fn stage(&self, claim: &Claim, waiting: &mut VecDeque<FileTask>) -> Result<(), FarmError> {
-        let Unit { files, part } = self.plan.unit(claim.unit)?;
-        let is_range = matches!(part, Some(FilePart::Range { .. }));
-        let has_range = is_range && self.store.has_range(claim.unit)?;
+        };
+        let (Unit { files, part }, has_range) = match self.read(claim.unit) {
+            Ok(read) => read,
+            Err(error) => return fail(error),
+        };
         let staging = |target: &Target| target.staging_of(claim.unit, self.store.worker());
         let stage = self.target.as_ref().map_or_else(PathBuf::new, staging);
         let run = Arc::new(UnitRun::new(claim.clone(), stage, self.cancel.child(), files.len()));
         self.under_way.insert(&run);
-        if let Some(target) = &self.target {
-            run.steps.during(target.path(), || target.stage(claim, &run.stage))?;
+        if let Some(target) = &self.target
+            && let Err(error) = run.steps.during(target.path(), || target.stage(claim, &run.stage))
+        {
+            self.presence.catch_up(|unit| self.under_way.lose(unit));
+            self.under_way.remove_run(&run);
+            // Without the directory because another worker took the unit over while this one was
+            // stopped, and all units are done.
+            return if run.is_kept() { fail(error) } else { self.store.finish(claim, &UnitEnd::Released) };
         }
         waiting.extend(files.into_iter().enumerate().map(|(number, file)| FileTask {
             staged: match part.zip(self.target.as_ref()) {
@@ -183,6 +186,14 @@ impl<'a> Worker<'a> {
             unit: Arc::clone(&run),
         }));
         Ok(())
+    }
+
+    /// Reads a unit; returns it, and whether it is a range of which a worker has written a part.
+    fn read(&self, unit: UnitId) -> Result<(Unit, bool), FarmError> {
+        let read = self.plan.unit(unit)?;
+        let is_range = matches!(read.part, Some(FilePart::Range { .. }));
+        let has_range = is_range && self.store.has_range(unit)?;
+        Ok((read, has_range))
     }
 
     /// Checks a file whose ranges are all there, so that [`finish_file`](Self::finish_file) can

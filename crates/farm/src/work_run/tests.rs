@@ -15,52 +15,58 @@ use crate::status::PlanStatus;
 use crate::store::{Claim, ClaimStore, FarmState, NextUnit, UnitEnd, WorkerProgress};
 use crate::unit::UnitId;
 
-/// A store that panics after it has claimed a next range.
-struct PanickingStore(SharedDirStore);
+/// A store after whose claims something happens.
+struct InterruptedStore<Unit: Fn(&SharedDirStore), Range: Fn()> {
+    store: SharedDirStore,
+    after_claim: Unit,
+    after_next_range: Range,
+}
 
-impl ClaimStore for PanickingStore {
+impl<Unit: Fn(&SharedDirStore) + Send + Sync, Range: Fn() + Send + Sync> ClaimStore
+    for InterruptedStore<Unit, Range>
+{
     fn worker(&self) -> &str {
-        self.0.worker()
+        self.store.worker()
     }
 
     fn host(&self) -> &str {
-        self.0.host()
+        self.store.host()
     }
 
     fn claim(&self) -> Result<NextUnit, FarmError> {
-        self.0.claim()
+        self.store.claim().inspect(|_| (self.after_claim)(&self.store))
     }
 
     fn claim_next_range(&self) -> Result<Option<Claim>, FarmError> {
-        panic!("after the claim {:?}", self.0.claim_next_range());
+        self.store.claim_next_range().inspect(|_| (self.after_next_range)())
     }
 
     fn has_range(&self, unit: UnitId) -> Result<bool, FarmError> {
-        self.0.has_range(unit)
+        self.store.has_range(unit)
     }
 
     fn finish(&self, claim: &Claim, end: &UnitEnd) -> Result<(), FarmError> {
-        self.0.finish(claim, end)
+        self.store.finish(claim, end)
     }
 
     fn beat(&self, progress: WorkerProgress) -> Result<Vec<UnitId>, FarmError> {
-        self.0.beat(progress)
+        self.store.beat(progress)
     }
 
     fn farm(&self) -> Result<FarmState, FarmError> {
-        self.0.farm()
+        self.store.farm()
     }
 
     fn announce(&self, uses: Vec<HostUse>) {
-        self.0.announce(uses);
+        self.store.announce(uses);
     }
 
     fn tally(&self) -> Result<Tally, FarmError> {
-        self.0.tally()
+        self.store.tally()
     }
 
     fn leave(&self) -> Result<(), FarmError> {
-        self.0.leave()
+        self.store.leave()
     }
 }
 
@@ -96,7 +102,12 @@ fn panic_where_a_next_range_is_begun_ends_the_worker_and_frees_its_units() {
     writer.add_in_ranges(file).unwrap();
     writer.finish().unwrap();
     let plan = Plan::open(&path).unwrap();
-    let (store, cancel) = (PanickingStore(SharedDirStore::join(&plan).unwrap()), Cancel::new());
+    let store = InterruptedStore {
+        store: SharedDirStore::join(&plan).unwrap(),
+        after_claim: |_| (),
+        after_next_range: || panic!("after the claim"),
+    };
+    let cancel = Cancel::new();
     let worker = Worker::new(&plan, &store, &cancel).unwrap();
     // A range that is under way, and about to end.
     worker.next_file(1).unwrap().end_soon();
@@ -138,17 +149,49 @@ fn worker_has_so_many_units_at_once_and_leaves_the_others() {
     assert!(worker.next_file(2).is_some_and(|task| task.unit() != second.unit()));
 }
 
-/// Writes a plan of local files in units of `files` files.
 fn plan_of_local_files(dir: &Path, names: &[&str], files: usize) -> Plan {
+    leased_plan_of_local_files(dir, names, files, Duration::from_secs(5))
+}
+
+/// Writes a plan of local files in units of `files` files.
+fn leased_plan_of_local_files(dir: &Path, names: &[&str], files: usize, lease: Duration) -> Plan {
     let path = dir.join("p");
     let size = UnitSize { bytes: Bytes::gib(1), files };
-    let mut writer = PlanWriter::create(&path, &dir.join("t"), size, Duration::from_secs(5)).unwrap();
+    let mut writer = PlanWriter::create(&path, &dir.join("t"), size, lease).unwrap();
     for name in names {
         let (below, size) = (name.into(), Bytes::new(1));
         writer.add(PlannedFile::of_local(dir, name.as_ref(), below, size, Some(7))).unwrap();
     }
     writer.finish().unwrap();
     Plan::open(&path).unwrap()
+}
+
+/// A worker is stopped after a claim; another one does its unit, the last of the plan, and removes
+/// the staging directories.
+#[test]
+fn unit_that_was_lost_before_it_was_begun_is_no_failure() {
+    const LEASE: Duration = Duration::from_millis(50);
+    let dir = tempfile::tempdir().unwrap();
+    let plan = leased_plan_of_local_files(dir.path(), &["f"], 1, LEASE);
+    let other = SharedDirStore::join(&plan).unwrap();
+    let store = InterruptedStore {
+        store: SharedDirStore::join(&plan).unwrap(),
+        after_claim: |store: &SharedDirStore| {
+            // Its lease ends at once, instead of by the other one's observations.
+            store.leave().unwrap();
+            if let NextUnit::Claimed(claim) = other.claim().unwrap() {
+                other.finish(&claim, &UnitEnd::Done(Bytes::new(1).into())).unwrap();
+                Target::open(plan.header()).unwrap().unwrap().clean().unwrap();
+                thread::sleep(2 * LEASE);
+            }
+        },
+        after_next_range: || (),
+    };
+    let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
+    assert!(worker.next_file(1).is_none());
+    let done = Tally { units: 1, done: 1, failed: 0 };
+    assert_eq!((worker.pause().unwrap(), worker.is_retired()), (Some(done), false));
+    assert_eq!(PlanStatus::read(&plan).unwrap().failures, []);
 }
 
 #[test]
