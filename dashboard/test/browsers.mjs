@@ -28,7 +28,8 @@ export async function launch(name, look = { language: "en-GB", dark: false }) {
   });
   const close = async () => {
     await browser.close();
-    rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+    // Its processes may write into the profile for some seconds yet.
+    rmSync(profile, { recursive: true, force: true, maxRetries: 20 });
   };
   const page = await browser.newPage();
   if (isChromium) {

@@ -59,7 +59,8 @@ class Session {
     await this.browser?.close();
     await this.longhaul?.run("agent", "stop").catch(() => undefined);
     await this.site?.stop();
-    await rm(this.folder, { recursive: true, force: true });
+    // The processes of the browser may write into its profile for some seconds yet.
+    await rm(this.folder, { recursive: true, force: true, maxRetries: 20 });
   }
 
   get userDataDir() {

@@ -43,7 +43,8 @@ export class Clicker {
   async stop() {
     await this.browser?.close();
     await this.longhaul?.run("agent", "stop").catch(() => undefined);
-    await rm(this.folder, { recursive: true, force: true });
+    // The processes of the browser may write into its profile for some seconds yet.
+    await rm(this.folder, { recursive: true, force: true, maxRetries: 20 });
   }
 
   /** Opens `page` and clicks the link `selector`; returns when the page saw the click, milliseconds since 1970. */

@@ -61,8 +61,9 @@ impl HeldChunk {
     }
 }
 
-/// Serves each chunk over new connections; on the first control connection the end of a chunk is
-/// held until a part of the next one, which is requested ahead, has been sent.
+/// Serves each chunk over new connections; on the first control connection the end of the first
+/// chunk is held until a part of the next one, which is requested ahead, has been sent. Later ones
+/// are not requested ahead.
 fn opening_anew() -> Scripted {
     let held = Mutex::new(None::<HeldChunk>);
     Scripted::new(content(SIZE, 80), move |session, command| {
@@ -75,9 +76,9 @@ fn opening_anew() -> Scripted {
                 held.finish(session);
             }
             transfer.send_blocks(&file, &mut data, |n| (first..last).contains(&n));
-            let has_next = transfer.range.end < file.len() as u64;
+            let is_first = session.number == 0 && transfer.range.start == 0;
             let chunk = HeldChunk { transfer, data, replies: "226 complete\r\n".to_owned() };
-            if session.number == 0 && has_next {
+            if is_first {
                 *held = Some(chunk);
             } else {
                 chunk.finish(session);
