@@ -33,10 +33,11 @@ pub enum ChecksumListError {
 }
 
 impl ChecksumList {
-    /// Parses the lines of BSD (`SHA256 (NAME) = HEX`) and of coreutils (`HEX  NAME`, `HEX *NAME`, after `\` if the name is
-    /// escaped). The number of digits selects MD5, SHA-1, or SHA-224 to SHA-512; BLAKE3 and BLAKE2b
-    /// of 128 to 512 bits have the length of one of them. The name of the list's `file`, as
-    /// `B3SUMS`, selects the likeliest. Other lines, such as a signature, are ignored.
+    /// Parses the lines of BSD (`SHA256 (NAME) = HEX`) and of coreutils (`HEX  NAME`, `HEX *NAME`,
+    /// after `\` if the name is escaped). The number of digits selects MD5, SHA-1, or SHA-224 to
+    /// SHA-512; BLAKE3 and BLAKE2b of 128 to 512 bits have the length of one of them. The name of
+    /// the list's `file`, as `B3SUMS`, selects the likeliest. Other lines, such as a signature, are
+    /// ignored.
     ///
     /// # Errors
     /// [`ChecksumListError::Empty`] if no line is a checksum.
@@ -103,7 +104,8 @@ fn tagged(line: &str) -> Option<(&str, Checksum)> {
     Some((path, Checksum::from_hex(Algorithm::named(&name)?, hex)?))
 }
 
-/// Reads `HEX  NAME`, `HEX *NAME` and `HEX NAME`; of the algorithms of that length the likely ones come first.
+/// Reads `HEX  NAME`, `HEX *NAME` and `HEX NAME`; of the algorithms of that length the likely ones
+/// come first.
 fn untagged(line: &str, is_likely: impl Fn(Algorithm) -> bool) -> Option<(&str, Vec<Checksum>)> {
     let (hex, rest) = line.split_once([' ', '\t'])?;
     let mut algorithms = match hex.len() {

@@ -120,7 +120,7 @@ struct Version {
 
 const VERSION: u32 = 1;
 /// The number of most recently used paths that are kept.
-const MOST: usize = 256;
+const MAX_PATHS: usize = 256;
 /// A larger file is not a path memory.
 const LARGEST: Bytes = Bytes::mib(1);
 /// Older measurements are not used.
@@ -245,7 +245,7 @@ pub fn keep(file: &Path, path: KnownPath) -> Result<(), MemoryError> {
     paths.retain(|other| other.endpoint != path.endpoint);
     paths.push(path);
     paths.sort_by_key(|path| std::cmp::Reverse(path.at));
-    paths.truncate(MOST);
+    paths.truncate(MAX_PATHS);
     let written = serde_json::to_vec_pretty(&Document { version: VERSION, paths })
         .map_err(io::Error::from)
         // Other users must not see which servers a user fetches from.
@@ -342,9 +342,9 @@ mod tests {
             }
         });
         assert_eq!(Paths::read(&file).unwrap().0.len(), 80);
-        (0..MOST as u64 + 5).for_each(|n| keep(&file, path(&format!("h{n}"), 2000 + n)).unwrap());
+        (0..MAX_PATHS as u64 + 5).for_each(|n| keep(&file, path(&format!("h{n}"), 2000 + n)).unwrap());
         let Paths(known) = Paths::read(&file).unwrap();
-        assert_eq!((known.len(), known.last().unwrap().at), (MOST, 2005), "the oldest are dropped");
+        assert_eq!((known.len(), known.last().unwrap().at), (MAX_PATHS, 2005), "the oldest are dropped");
         let held = lock(&file, Duration::ZERO).unwrap();
         let error = lock(&file, Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

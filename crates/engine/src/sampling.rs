@@ -39,8 +39,8 @@ impl SampleInterval {
     pub(crate) fn after(&self, cost: Duration) -> Duration {
         /// 1 % of a core: 100 times the cost of taking a sample, and 25 % more for writing it.
         const SHARE: u32 = 125;
-        const MOST: Duration = Duration::from_secs(1);
-        if self.is_sparing { self.get().max((cost * SHARE).min(MOST)) } else { self.get() }
+        const MAX_INTERVAL: Duration = Duration::from_secs(1);
+        if self.is_sparing { self.get().max((cost * SHARE).min(MAX_INTERVAL)) } else { self.get() }
     }
 }
 

@@ -130,8 +130,8 @@ impl PlannedFile {
     /// [`SourceFile::check`] says so afterwards.
     ///
     /// # Errors
-    /// [`Failure`]: it cannot be read, is none, has another state, or a symbolic link leads to it that was none when it was
-    /// planned.
+    /// [`Failure`]: it cannot be read, is none, has another state, or a symbolic link leads to it
+    /// that was none when it was planned.
     pub fn open_source(&self) -> Result<SourceFile, Failure> {
         let Some((root, below)) = self.root_and_below() else {
             let message = format!("{} is no local file, and only those are uploaded", self.path.display());

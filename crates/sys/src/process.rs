@@ -89,16 +89,16 @@ fn hold_namespace(ended: i32) -> ! {
 /// The calling process must own all of its descriptors, and use none but 0 afterwards.
 unsafe fn close_all_but_stdin() {
     // The kernel's default maximum, used if there is no limit.
-    const MOST: libc::rlim_t = 1 << 20;
+    const MAX_DESCRIPTORS: libc::rlim_t = 1 << 20;
     // SAFETY: as the caller promises; the pointer is to a live rlimit.
     unsafe {
         if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) == 0 {
             return;
         }
         // A kernel before 5.9, or a system call filter that refuses the call.
-        let mut limit = libc::rlimit { rlim_cur: MOST, rlim_max: MOST };
+        let mut limit = libc::rlimit { rlim_cur: MAX_DESCRIPTORS, rlim_max: MAX_DESCRIPTORS };
         libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-        for descriptor in 1..limit.rlim_cur.min(MOST) {
+        for descriptor in 1..limit.rlim_cur.min(MAX_DESCRIPTORS) {
             libc::close(descriptor as libc::c_int);
         }
     }

@@ -1,4 +1,4 @@
-//! The documents name what is there.
+//! The documents name what is there, and comments have one width.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,5 +20,20 @@ fn source_files_that_the_architecture_names_exist() {
     assert!(named.len() > 50, "{named:?}");
     for name in named {
         assert!(files.iter().any(|file| file.ends_with(name)), "{name}");
+    }
+}
+
+/// Tables and what is fenced aside: diagrams and examples have the width that they need.
+#[test]
+fn comments_are_at_most_100_columns_wide() {
+    for file in sources(&root().join("crates")) {
+        let (text, mut is_fenced) = (fs::read_to_string(&file).unwrap(), false);
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            let comment = comment.trim_start_matches(['/', '!']).trim_start();
+            is_fenced ^= comment.starts_with("```");
+            let is_wide = line.chars().count() > 100 && !is_fenced && !comment.starts_with('|');
+            assert!(!is_wide, "{}:{number}: a comment of more than 100 columns", file.display());
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::{File, Home, Server, content};
 
 /// The most memory of an idle agent, in KiB.
-const MOST: u64 = 20 * 1024;
+const MAX_RESIDENT_KIB: u64 = 20 * 1024;
 
 #[test]
 fn idle_agent_is_small() {
@@ -24,7 +24,7 @@ fn idle_agent_is_small() {
         let text = fs::read_to_string(&status).unwrap();
         let resident = text.lines().find_map(|line| line.strip_prefix(kind)).unwrap();
         let resident: u64 = resident.split_whitespace().next().unwrap().parse().unwrap();
-        if resident < MOST {
+        if resident < MAX_RESIDENT_KIB {
             return println!("{resident} KiB");
         }
         // Idle worker threads end after 10 s (tokio's thread_keep_alive).

@@ -87,8 +87,8 @@ impl PacketTrain {
         /// The share of loss from which it is not random: that of a usable path is far lower.
         const SHARE: f64 = 0.05;
         /// The least number of losses, since a single loss is a large share of a short train.
-        const LEAST: u32 = 8;
-        self.lost() >= LEAST && self.loss() > base + SHARE
+        const MIN_LOST: u32 = 8;
+        self.lost() >= MIN_LOST && self.loss() > base + SHARE
     }
 
     /// Counts reordered packets: those that arrived after one of a higher number (RFC 4737, section

@@ -34,7 +34,7 @@ const MAX_DOUBLINGS: u32 = 6;
 /// The thief must halve the time left: the steal costs a connection.
 const WORTH: f64 = 0.5;
 /// A smaller part is not shared, but stolen whole.
-const LEAST: Bytes = Bytes::kib(256);
+const MIN_SHARED: Bytes = Bytes::kib(256);
 
 /// Where this host holds the workers up, silence is no sign of a stall before this many times the
 /// usual patience.
@@ -116,7 +116,7 @@ impl Load {
         }
         let share = rate.as_bits_per_sec() as f64 / (both.as_bits_per_sec() as f64).max(1.0);
         let part = Bytes::new((self.left.get() as f64 * share) as u64);
-        Some(if part < LEAST { self.left } else { part })
+        Some(if part < MIN_SHARED { self.left } else { part })
     }
 }
 

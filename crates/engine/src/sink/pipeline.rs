@@ -173,8 +173,8 @@ impl Pipeline {
     /// writer.
     ///
     /// # Errors
-    /// [`OutputError`]: no space, or a writer that does not support the file system. Without space, an earlier
-    /// transfer's partial file can still be resumed.
+    /// [`OutputError`]: no space, or a writer that does not support the file system. Without space,
+    /// an earlier transfer's partial file can still be resumed.
     pub fn prepare(&self) -> Result<Arc<dyn Writer>, OutputError> {
         self.open_writer().inspect_err(|_| self.backlog.fail())
     }

@@ -31,7 +31,7 @@ pub(super) struct Tick {
 }
 
 /// Smaller values count as zero: they would lead to divisions by zero.
-const LEAST: f64 = 1e-30;
+const MIN_VALUE: f64 = 1e-30;
 
 /// Where the range ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl DrawnAxis {
         let (low, high) = if low > high { (0.0, 0.0) } else { (low, high) };
         // Values are equal within rounding: start the range at zero, or give it the length one.
         let low = if high - low < high.abs().max(low.abs()) * 1e-6 { low.min(0.0) } else { low };
-        let high = if high - low < LEAST { 1.0 } else { high };
+        let high = if high - low < MIN_VALUE { 1.0 } else { high };
         let unit = decimal(axis.unit, high.max(-low));
         let step = round_step((high - low) / unit.factor, most) * unit.factor;
         let first = (low / step + 1e-9).floor();
@@ -81,7 +81,7 @@ impl DrawnAxis {
         /// Powers of two stand nearer to the ends of small counts, as of streams.
         const SMALL_COUNT: f64 = 1000.0;
         // A logarithmic axis has no zero or negative values.
-        let positive = values.filter(|value| *value > LEAST);
+        let positive = values.filter(|value| *value > MIN_VALUE);
         let (low, high) = positive.fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
         let is_count = axis.unit == Unit::Number && (1.0..=high).contains(&low) && high < SMALL_COUNT;
         let base: f64 = if axis.unit == Unit::Bytes || is_count { 2.0 } else { 10.0 };

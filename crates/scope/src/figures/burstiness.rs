@@ -14,7 +14,7 @@ const ENDING: f64 = 1.0;
 const SHORTEST: f64 = 0.1;
 
 /// The quantile of [`Burstiness::p99`].
-const MOSTLY: f64 = 0.99;
+const P99: f64 = 0.99;
 
 /// The steady part of a flow, in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,7 +43,7 @@ impl Burstiness {
             mean: coarse.rate(steady),
             goodput: Counter::moved(record).rate(steady),
             peak: is_fine.then(|| peak(&fine, NARROW, steady)).flatten(),
-            p99: is_fine.then(|| quantile(&fine, NARROW, steady, MOSTLY)).flatten(),
+            p99: is_fine.then(|| quantile(&fine, NARROW, steady, P99)).flatten(),
             seen: resolved_share(&fine, NARROW, steady),
         })
     }

@@ -65,12 +65,12 @@ fn runs_elsewhere(tree: &KernelTree, node: u32) -> bool {
 /// Parses "0-3,8" (cpuset(7), list format).
 fn cpu_list(text: &str) -> Option<Vec<u32>> {
     /// The largest CONFIG_NR_CPUS of x86-64.
-    const MOST: u32 = 8192;
+    const MAX_CPUS: u32 = 8192;
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if last >= MOST {
+        if last >= MAX_CPUS {
             return None;
         }
         cpus.extend(first..=last);

@@ -21,7 +21,7 @@ const THREADS: usize = 4;
 /// One part of this many of the free space may be written.
 const FREE_SHARE: u64 = 10;
 /// Maximum of bytes written: enough for a fast disk, without wear.
-const MOST: Bytes = Bytes::gib(4);
+const MAX_WRITTEN: Bytes = Bytes::gib(4);
 
 /// Writes blocks to an unnamed file in `directory` for `time`; with Direct I/O, otherwise through
 /// the page cache and fdatasync.
@@ -37,7 +37,7 @@ pub fn measure(directory: &Path, time: Duration) -> Reading<WriteTest> {
     let within = time + SETUP + MARGIN;
     thread::Builder::new()
         .name("disk-test".to_owned())
-        .spawn(move || drop(report.send(measure_here(&own, time, MOST))))
+        .spawn(move || drop(report.send(measure_here(&own, time, MAX_WRITTEN))))
         .map_err(|error| format!("cannot start a thread: {error}"))?;
     let hangs =
         |_| Err(format!("no write in {} ended within {:.1} s", directory.display(), within.as_secs_f64()));

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::Algorithm;
@@ -46,7 +46,7 @@ const KEPT_OF_ONE: usize = 8;
 
 /// Computes and keeps the digests of files.
 pub(crate) struct PieceDigests {
-    files: Mutex<VecDeque<Arc<HashedFile>>>,
+    files: parking_lot::Mutex<VecDeque<Arc<HashedFile>>>,
     waiting: Shares<Requester>,
     /// Served in the order of the requests.
     turns: Arc<Semaphore>,
@@ -86,7 +86,7 @@ impl Default for PieceDigests {
     fn default() -> Self {
         // Each has one place, which is beyond those that are shared.
         let (waiting, turns) = (Shares::new(0, WAITING), Arc::new(Semaphore::new(AT_ONCE)));
-        Self { files: Mutex::default(), waiting, turns }
+        Self { files: Default::default(), waiting, turns }
     }
 }
 
@@ -144,7 +144,7 @@ impl PieceDigests {
     /// Returns the file's digests as far as they are known.
     fn of(&self, source: &SourceFile, requester: &Requester) -> Arc<HashedFile> {
         let state = FileState::of(source.metadata());
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         if let Some(known) = files.iter().find(|file| file.state == state) {
             return Arc::clone(known);
         }
@@ -163,7 +163,7 @@ impl PieceDigests {
     }
 
     fn remove(&self, hashed: &Arc<HashedFile>) {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         files.retain(|file| !Arc::ptr_eq(file, hashed));
     }
 }

@@ -2,15 +2,15 @@
 
 use super::*;
 
-const MOST: Duration = Duration::from_millis(95);
+const NEARLY_ALL: Duration = Duration::from_millis(95);
 
 #[test]
 fn threads_that_wait_or_work_are_the_limit_unless_they_are_few() {
     for course in [receiving, sending] {
         let course = || course(20).go(0.5, 100.0);
-        let disk = course().run(10.0, 50.0, |reading| threads(reading).disk += MOST);
+        let disk = course().run(10.0, 50.0, |reading| threads(reading).disk += NEARLY_ALL);
         assert_advice(&disk.assert_limit(Disk, 0.9), 1, "50.0 Mbit/s -> 100 Mbit/s");
-        course().run(10.0, 50.0, |reading| threads(reading).ran += MOST).assert_limit(Cpu, 0.9);
+        course().run(10.0, 50.0, |reading| threads(reading).ran += NEARLY_ALL).assert_limit(Cpu, 0.9);
     }
     // One of four streams waits.
     let one = |reading: &mut Reading| {
@@ -23,7 +23,7 @@ fn threads_that_wait_or_work_are_the_limit_unless_they_are_few() {
 #[test]
 fn thread_that_waits_for_a_core_is_the_limit_only_where_data_wait_for_it() {
     let starved = |reading: &mut Reading| {
-        threads(reading).starved += MOST;
+        threads(reading).starved += NEARLY_ALL;
         queue(30)(reading);
     };
     let lagging = |reading: &mut Reading| {

@@ -97,10 +97,10 @@ impl Pieces {
     /// Returns the length of pieces for a file of `size` bytes: a power of two of at least 1 MiB
     /// that gives at most 16,384 pieces.
     pub fn length_for(size: Bytes) -> Bytes {
-        const LEAST: Bytes = Bytes::mib(1);
+        const MIN_LENGTH: Bytes = Bytes::mib(1);
         const MAX_PIECES: u64 = 16_384;
         let length = size.get().div_ceil(MAX_PIECES).checked_next_power_of_two();
-        length.map_or(Bytes::new(1 << 63), Bytes::new).max(LEAST)
+        length.map_or(Bytes::new(1 << 63), Bytes::new).max(MIN_LENGTH)
     }
 
     /// Returns the ranges of a file of `size` bytes whose pieces have another digest in `found`;

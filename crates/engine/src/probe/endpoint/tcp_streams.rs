@@ -25,7 +25,7 @@ const FAST_SHARE: f64 = 0.35;
 /// The share of the remaining budget for several connections; the rest is for the upload.
 const SEVERAL_SHARE: f64 = 0.5;
 /// The fewest bytes that show a rate: a tenth of a second of 10 Mbit/s.
-const LEAST: Bytes = Bytes::kib(128);
+const MIN_BYTES: Bytes = Bytes::kib(128);
 
 /// Makes the plans of streams from the endpoint.
 pub(super) struct StreamPlans {
@@ -51,7 +51,7 @@ impl StreamPlans {
     /// Plans so many streams with a share of what the budget has left.
     pub(super) fn plan(&self, findings: &Findings<'_>, streams: u32, share: f64) -> FlowPlan {
         let left = findings.budget.bytes_left().unwrap_or(self.most);
-        let bytes = Bytes::new((left.get() as f64 * share) as u64).clamp(LEAST, self.most.max(LEAST));
+        let bytes = Bytes::new((left.get() as f64 * share) as u64).clamp(MIN_BYTES, self.most.max(MIN_BYTES));
         FlowPlan { bytes, ..FlowPlan::new(findings, self.of(bytes), streams) }
     }
 
@@ -63,7 +63,7 @@ impl StreamPlans {
             false => (left / 2, ONE_SHARE),
         };
         let filling = Some(findings.budget.filling_time(share));
-        FlowPlan { time, bytes: LEAST, filling, ..FlowPlan::new(findings, self.of(self.most), 1) }
+        FlowPlan { time, bytes: MIN_BYTES, filling, ..FlowPlan::new(findings, self.of(self.most), 1) }
     }
 
     /// Returns the URL of a stream of so many bytes.

@@ -148,7 +148,7 @@ pub(super) fn measure_losses(
 /// Finds the largest packet that arrives, both ways, by echoes that no router may cut.
 fn path_mtu(session: &mut UdpSession) -> io::Result<Option<Bytes>> {
     /// The least that every IPv6 path carries (RFC 8200, section 5).
-    const LEAST: u64 = 1280;
+    const MIN_IPV6_MTU: u64 = 1280;
     let Some(known) = session.known_mtu() else { return Ok(None) };
     let fits = |session: &mut UdpSession, mtu: u64| {
         // Two tries: the first echo may be lost at random.
@@ -164,7 +164,7 @@ fn path_mtu(session: &mut UdpSession) -> io::Result<Option<Bytes>> {
     if fits(session, high)? {
         return Ok(Some(Bytes::new(high)));
     }
-    let mut low = LEAST.min(high);
+    let mut low = MIN_IPV6_MTU.min(high);
     while low + 8 < high {
         let middle = low.midpoint(high);
         if fits(session, middle)? { low = middle } else { high = middle }

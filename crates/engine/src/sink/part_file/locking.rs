@@ -22,7 +22,8 @@ impl PartFile {
     /// user's is replaced.
     ///
     /// # Errors
-    /// [`OutputError`]: the target is a directory, the partial file cannot be created, or another transfer writes it.
+    /// [`OutputError`]: the target is a directory, the partial file cannot be created, or another
+    /// transfer writes it.
     pub fn open_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
         Self::open(directory, target, true)
     }

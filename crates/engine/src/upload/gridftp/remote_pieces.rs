@@ -19,7 +19,7 @@ const PARTS: u64 = 16;
 /// If more pieces differ, they are not cut further: most of the range is to be sent anyway.
 const FEW: usize = 4;
 /// The smallest piece except the last: a server opens and reads the file for each.
-const LEAST: Bytes = Bytes::mib(1);
+const MIN_PIECE: Bytes = Bytes::mib(1);
 
 /// Returns the parts of `range` in which the server's file equals the source.
 ///
@@ -43,9 +43,9 @@ pub(super) fn agreeing(
     Ok(agrees)
 }
 
-/// Cuts a range into about `count` pieces that end on multiples of [`LEAST`].
+/// Cuts a range into about `count` pieces that end on multiples of [`MIN_PIECE`].
 fn cut(range: ByteRange, count: u64) -> Vec<ByteRange> {
-    let length = range.len().get().div_ceil(count).next_multiple_of(LEAST.get()).max(LEAST.get());
+    let length = range.len().get().div_ceil(count).next_multiple_of(MIN_PIECE.get()).max(MIN_PIECE.get());
     let starts = std::iter::successors(Some(range.start()), |start| start.checked_add(length));
     let within = starts.take_while(|start| *start < range.end());
     within.map(|start| ByteRange::new(start, range.end().min(start.saturating_add(length)))).collect()

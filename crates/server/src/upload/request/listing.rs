@@ -21,7 +21,7 @@ use crate::upload::request::command::UploadCommand;
 use crate::upload::request::refusal;
 
 /// The most uploads listed.
-const MOST: usize = 1000;
+const MAX_LISTED: usize = 1000;
 
 #[derive(Serialize)]
 struct WrittenListing {
@@ -103,7 +103,7 @@ impl Uploads {
                 expires: self.partials.expires(written).map(httpdate::fmt_http_date),
                 token: holder.map(str::to_owned),
             });
-            if uploads.len() == MOST {
+            if uploads.len() == MAX_LISTED {
                 break;
             }
         }

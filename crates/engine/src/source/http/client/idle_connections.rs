@@ -12,7 +12,7 @@ use crate::source::http::connection::{Connection, ConnectionKey};
 /// use at once (6 to 16).
 const MAX_PER_ORIGIN: usize = 32;
 /// The maximum number of idle connections in all; each holds a file descriptor.
-const MOST: usize = 128;
+const MAX_IDLE: usize = 128;
 /// The lifetime of an idle connection if the server announces no timeout; few servers close earlier
 /// (Apache 5 s, which it announces; nginx 75 s).
 const LONGEST: Duration = Duration::from_secs(15);
@@ -46,7 +46,7 @@ impl IdleConnections {
         let same: Vec<_> = (0..idle.len()).filter(|at| idle[*at].connection.key == key).collect();
         if same.len() >= MAX_PER_ORIGIN {
             idle.remove(same[0]);
-        } else if idle.len() >= MOST {
+        } else if idle.len() >= MAX_IDLE {
             idle.remove(0);
         }
         idle.push(Idle { connection, expires: now + age });
