@@ -9,6 +9,34 @@
 //! ```
 //!
 //! [`agent::run`] serves until a signal; [`client::Client`] is its client.
+//!
+//! ```
+//! use std::{sync::mpsc, thread};
+//!
+//! use longhaul_agent::agent::{self, AgentOptions};
+//! use longhaul_agent::{api::TransferList, client::Client, paths::Paths, transfer::TransferState};
+//! use serde_json::json;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
+//! let client = Client::new(paths.socket());
+//! let listen = Some("127.0.0.1:0".parse()?);
+//! let options = AgentOptions { paths, listen, aria2_rpc: None, farm: None, exit_code: |_| 1 };
+//! let (ready, is_ready) = mpsc::channel();
+//! let agent = thread::spawn(move || agent::run(&options, |address| drop(ready.send(address))));
+//! is_ready.recv()?;
+//!
+//! // The agent answers once the transfer is on the disk. A paused transfer connects to no server.
+//! let request = json!({ "urls": ["https://server/set.tar"], "paused": true });
+//! let runtime = tokio::runtime::Runtime::new()?;
+//! let added: TransferList = runtime.block_on(client.post("/api/v1/transfers", &request))?;
+//! assert_eq!(added.transfers[0].state, TransferState::Paused);
+//!
+//! # use rustix::process::{Signal, getpid, kill_process};
+//! kill_process(getpid(), Signal::TERM)?;
+//! agent.join().expect("no panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod agent;
 pub mod api;

@@ -18,6 +18,39 @@
 //! plan's directory, on a file system that all workers see. A [`WorkRun`](work_run::WorkRun)
 //! executes the units of a worker with the engine, from the command line or in an agent.
 //!
+//! ```
+//! use std::{fs, time::Duration};
+//!
+//! use longhaul_core::units::Bytes;
+//! use longhaul_engine::cancel::Cancel;
+//! use longhaul_farm::plan_writer::{PlanWriter, UnitSize};
+//! use longhaul_farm::worker::{FileEnd, Worker};
+//! use longhaul_farm::{plan::Plan, shared_dir::SharedDirStore};
+//! use longhaul_farm::{status::PlanStatus, unit::PlannedFile};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let [source, path, target] = ["source", "plan", "target"].map(|name| dir.path().join(name));
+//! # fs::create_dir(&source)?;
+//! # fs::write(source.join("f"), "data")?;
+//! let lease = Duration::from_secs(60);
+//! let mut writer = PlanWriter::create(&path, &target, UnitSize::default(), lease)?;
+//! writer.add(PlannedFile::of_local(&source, "f".as_ref(), "f".into(), Bytes::new(4), None))?;
+//! writer.finish()?;
+//!
+//! // One of the workers. Here it copies each file itself; a `WorkRun` calls the engine.
+//! let plan = Plan::open(&path)?;
+//! let store = SharedDirStore::join(&plan)?;
+//! let worker = Worker::new(&plan, &store, &Cancel::new())?;
+//! while let Some(task) = worker.next_file(1) {
+//!     let size = fs::copy(source.join("f"), target.join(task.staged()))?;
+//!     worker.finish_file(task, FileEnd::Received(Bytes::new(size)))?;
+//! }
+//! assert_eq!(fs::read(target.join("f"))?, b"data");
+//! assert_eq!(PlanStatus::read(&plan)?.tally.done, 1);
+//! # worker.leave()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # The state in the plan's directory
 //!
 //! It is in `PLAN/state-ID`, with the ID of the plan: a worker of an older plan of the same name

@@ -1,6 +1,23 @@
 //! Safe wrappers around system calls: the only unsafe code in Longhaul, one small file per subject.
 //!
 //! Calls that `rustix` or `socket2` already wrap safely are used directly.
+//!
+//! ```
+//! use std::net::{TcpListener, TcpStream};
+//! use std::time::Duration;
+//!
+//! use longhaul_sys::tcp_info;
+//!
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let client = TcpStream::connect(listener.local_addr()?)?;
+//!
+//! // getsockopt(TCP_INFO), without a pointer or a length in the call.
+//! let info = tcp_info::read(&client)?;
+//! assert!(info.rtt().is_some_and(|rtt| rtt.get() < Duration::from_secs(1)));
+//! // A file that is no socket gives the kernel's error.
+//! assert!(tcp_info::read(std::fs::File::open("/dev/null")?).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod atomic_file;
 pub mod cachestat;
