@@ -146,7 +146,7 @@ fn describe(findings: &mut Findings<'_>, head: &ResponseHead) {
         Some(ContentRange::Part { total, .. }) => total,
         _ => head.content_length().filter(|_| head.status() != 206),
     };
-    if head.validators().next().is_some() {
+    if head.validator().is_some() {
         server.features.push("a strong validator".to_owned());
     }
     if head.keeps_alive() {

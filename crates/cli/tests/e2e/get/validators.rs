@@ -134,12 +134,9 @@ fn strong_date_serves_several_streams_and_resumes() {
         let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
         assert!(run.fetches(&file.bytes).done()["streams"].as_u64() > Some(1));
         assert!(server.requests()[1..].iter().all(|request| request.field("if-range") == Some(MODIFIED)));
-        // Also if the tag, which was weak while the file was new, has become strong meanwhile.
-        for later in [file.etag, Some("\"v1\"")] {
-            let (run, server) = partial_with(&[], &file);
-            server.mend(File { etag: later, ..file.clone() });
-            assert_eq!(run.args(["--json"]).fetches(&file.bytes).done()["resumed"], SIZE / 3);
-        }
+        let (run, server) = partial_with(&[], &file);
+        server.mend(file.clone());
+        assert_eq!(run.args(["--json"]).fetches(&file.bytes).done()["resumed"], SIZE / 3);
     }
 }
 

@@ -268,11 +268,11 @@ impl ResponseHead {
         self.links().find(|link| link.has_relation("next")).map(|link| link.target().to_owned())
     }
 
-    /// Returns the strong validators of this state of the file, the best first.
-    pub fn validators(&self) -> impl Iterator<Item = Validator> {
+    /// Returns the strong validator of this state of the file, if there is one.
+    pub fn validator(&self) -> Option<Validator> {
         // The date is that of the file in every coding.
         let modified = self.single("last-modified").filter(|_| self.content_coding().is_none());
-        Validator::of(self.single("etag"), modified, self.single("date"))
+        Validator::choose(self.single("etag"), modified, self.single("date"))
     }
 
     /// Returns the part of the file in the body.

@@ -9,12 +9,12 @@ fn field_names_ignore_case_and_contradictory_fields_are_ignored() {
     let one = head("ETag: \"a\"\r\ncontent-range: bytes 0-1/2\r\nAccept-Ranges: bytes\r\n");
     assert_eq!((one.status(), one.reason()), (200, "OK"));
     assert!(one.etag().is_some() && one.content_range().is_some() && one.accepts_ranges());
-    assert_eq!(one.validators().next().unwrap().to_string(), "\"a\"");
+    assert_eq!(one.validator().unwrap().to_string(), "\"a\"");
     let twice = |name: &str, a: &str, b: &str| head(&format!("{name}: {a}\r\n{name}: {b}\r\n"));
     let range = |a, b| twice("Content-Range", a, b).content_range();
     assert_eq!(range("bytes 0-1/9", "bytes 2-3/9"), None);
     assert!(range("bytes 0-1/9", "bytes 0-1/9").is_some());
-    assert_eq!(twice("ETag", "\"a\"", "\"b\"").validators().next(), None);
+    assert_eq!(twice("ETag", "\"a\"", "\"b\"").validator(), None);
     assert_eq!(twice("ETag", "\"a\"", "\"b\"").etag(), None);
     assert_eq!(twice("Content-Length", "1", "2").content_length(), None);
     assert_eq!(twice("Content-Length", "1", "1").content_length(), Some(Bytes::new(1)));
@@ -187,7 +187,7 @@ fn content_is_described_and_its_coding_known() {
     // The date is that of the file in every coding.
     let dated = "Date: Sun, 06 Nov 1994 08:49:39 GMT\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
     let coded = format!("{dated}Content-Encoding: gzip\r\n");
-    assert!(head(dated).validators().count() == 1 && head(&coded).validators().count() == 0);
+    assert!(head(dated).validator().is_some() && head(&coded).validator().is_none());
     let location = ResponseHead::parse(b"HTTP/1.1 302 X\r\nLocation: /\xe9 ?a\r\n\r\n").unwrap();
     assert_eq!(location.location().as_deref(), Some("/%E9 ?a"));
 }

@@ -68,14 +68,11 @@ impl RemoteFile {
             RangeAnswer::Whole { total } => (true, total),
             RangeAnswer::Part { total, .. } => (false, total),
         };
-        let asked = opened.requested.as_ref().and_then(RangeRequest::if_range);
         // A 206 that answers If-Range may omit a date, but not an ETag (RFC 9110, section 15.3.7).
         let dated = |v: &&Validator| matches!(v, Validator::LastModified(_)) && !whole;
+        let vouched = opened.requested.as_ref().and_then(RangeRequest::if_range).filter(dated);
         let bare = validators(head) == [None, None] && coding.is_none();
-        let vouched = || asked.filter(dated).filter(|_| bare).cloned();
-        // The state may have a strong tag by now, which was weak while the file was new.
-        let same = head.validators().find(|validator| Some(validator) == asked);
-        let validator = same.or_else(|| head.validators().next()).or_else(vouched);
+        let validator = head.validator().or_else(|| vouched.filter(|_| bare).cloned());
         let assumed = assume_unchanged.then_some(Identity::AssumedUnchanged);
         let pace = head.text(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
         Self {
