@@ -28,7 +28,7 @@ export async function launch(name, look = { language: "en-GB", dark: false }) {
   });
   const close = async () => {
     await browser.close();
-    // Its processes may write into the profile for some seconds yet.
+    // The processes of the browser may write into the profile for some seconds yet.
     rmSync(profile, { recursive: true, force: true, maxRetries: 20 });
   };
   const page = await browser.newPage();

@@ -32,6 +32,7 @@
 //! let added: TransferList = runtime.block_on(client.post("/api/v1/transfers", &request))?;
 //! assert_eq!(added.transfers[0].state, TransferState::Paused);
 //!
+//! // It ends by a signal to its process.
 //! # use rustix::process::{Signal, getpid, kill_process};
 //! kill_process(getpid(), Signal::TERM)?;
 //! agent.join().expect("no panic")?;

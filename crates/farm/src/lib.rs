@@ -19,7 +19,8 @@
 //! executes the units of a worker with the engine, from the command line or in an agent.
 //!
 //! ```
-//! use std::{fs, time::Duration};
+//! use std::fs::{self, File};
+//! use std::time::Duration;
 //!
 //! use longhaul_core::units::Bytes;
 //! use longhaul_engine::cancel::Cancel;
@@ -37,12 +38,15 @@
 //! writer.add(PlannedFile::of_local(&source, "f".as_ref(), "f".into(), Bytes::new(4), None))?;
 //! writer.finish()?;
 //!
-//! // One of the workers. Here it copies each file itself; a `WorkRun` calls the engine.
+//! // One of the workers. Here it copies each file itself, within the lease. A `WorkRun` calls the
+//! // engine, renews the lease (`Worker::keep_alive`) and cleans the target at the end.
 //! let plan = Plan::open(&path)?;
 //! let store = SharedDirStore::join(&plan)?;
 //! let worker = Worker::new(&plan, &store, &Cancel::new())?;
 //! while let Some(task) = worker.next_file(1) {
-//!     let size = fs::copy(source.join("f"), target.join(task.staged()))?;
+//!     let staged = target.join(task.staged());
+//!     let size = fs::copy(source.join(&task.file().path), &staged)?;
+//!     File::open(&staged)?.sync_all()?;
 //!     worker.finish_file(task, FileEnd::Received(Bytes::new(size)))?;
 //! }
 //! assert_eq!(fs::read(target.join("f"))?, b"data");

@@ -138,7 +138,7 @@ impl<'a> Presence<'a> {
 
     /// Reports and announces, and applies the shares of the farm's limits; one without progress
     /// measures nothing. Returns the number of other workers.
-    fn beat(&self, progress: Option<WorkerProgress>, lose: impl Fn(UnitId)) -> usize {
+    pub(crate) fn beat(&self, progress: Option<WorkerProgress>, lose: impl Fn(UnitId)) -> usize {
         let (mut last, mut others) = (self.progress.lock(), 0);
         *last = progress.unwrap_or(*last);
         match self.store.farm() {

@@ -88,6 +88,11 @@ impl UnitRun {
         self.state.lock().hold == Hold::Kept
     }
 
+    /// Returns whether another worker has it.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.lock().hold == Hold::Lost
+    }
+
     /// Returns whether it was handed over.
     pub(crate) fn is_handed_over(&self) -> bool {
         self.state.lock().hold == Hold::HandedOver

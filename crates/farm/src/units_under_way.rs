@@ -64,9 +64,9 @@ impl<'a> UnitsUnderWay<'a> {
     pub(crate) fn lose(&self, unit: UnitId) {
         let run = self.runs.lock().get(&unit).cloned();
         if let Some(run) = run.filter(|run| !run.is_handed_over()) {
-            self.remove_run(&run);
             tracing::warn!("unit {unit} was taken over by another worker while this one was silent");
             run.lose();
+            self.remove_run(&run);
         }
     }
 

@@ -167,11 +167,12 @@ impl<'a> Worker<'a> {
         if let Some(target) = &self.target
             && let Err(error) = run.steps.during(target.path(), || target.stage(claim, &run.stage))
         {
-            self.presence.catch_up(|unit| self.under_way.lose(unit));
+            // The last heartbeat may have been before the unit was under way.
+            self.presence.beat(None, |unit| self.under_way.lose(unit));
             self.under_way.remove_run(&run);
-            // Without the directory because another worker took the unit over while this one was
-            // stopped, and all units are done.
-            return if run.is_kept() { fail(error) } else { self.store.finish(claim, &UnitEnd::Released) };
+            // Other workers may have done all units, and removed the staging directories, while
+            // this one was stopped.
+            return if run.is_lost() { self.store.finish(claim, &UnitEnd::Released) } else { fail(error) };
         }
         waiting.extend(files.into_iter().enumerate().map(|(number, file)| FileTask {
             staged: match part.zip(self.target.as_ref()) {

@@ -100,12 +100,12 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 /// Reads the largest connections of a capture.
 fn flows(path: &Path) -> Result<Vec<Record>, Failure> {
     /// The most connections of a capture, the largest: more lines in a chart cannot be told apart.
-    const MAX_FLOWS: usize = 8;
+    const MAX_DRAWN: usize = 8;
     /// The least bytes of a connection, as a share of those of the largest one.
     const MIN_SHARE: u64 = 100;
     let flows = load_capture(path, Keep::Readings)?.flows;
     let least = flows.first().map_or(0, |largest| largest.bytes.get() / MIN_SHARE);
-    let drawn: Vec<_> = flows.iter().filter(|flow| flow.bytes.get() >= least).take(MAX_FLOWS).collect();
+    let drawn: Vec<_> = flows.iter().filter(|flow| flow.bytes.get() >= least).take(MAX_DRAWN).collect();
     if drawn.len() < flows.len() {
         say::line(format_args!(
             "{}: the largest {} of {} connections; `longhaul explain` lists all",

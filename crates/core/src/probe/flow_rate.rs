@@ -134,17 +134,17 @@ pub fn supported_rate(progress: &[Progress], rtt: Rtt) -> Rate {
 /// Returns the ratio of the rate at the end of the flow to the rate one sustained period before: 1
 /// to 2, because slow start doubles per RTT; 2 if the flow is too short.
 fn growth(progress: &[Progress], rtt: Rtt) -> f64 {
-    const MAX_GROWTH: f64 = 2.0;
+    const SLOW_START_GROWTH: f64 = 2.0;
     let over = rtt.get().max(SUSTAINED);
-    let (Some(first), Some(last)) = (progress.first(), progress.last()) else { return MAX_GROWTH };
+    let (Some(first), Some(last)) = (progress.first(), progress.last()) else { return SLOW_START_GROWTH };
     let ago = |periods: u32| last.at.checked_sub(over * periods).filter(|at| *at >= first.at);
-    let Some((one, two)) = ago(1).zip(ago(2)) else { return MAX_GROWTH };
+    let Some((one, two)) = ago(1).zip(ago(2)) else { return SLOW_START_GROWTH };
     let until = |at: Duration| {
         let known = progress.partition_point(|progress| progress.at <= at).saturating_sub(1);
         progress[known].bytes.get() as f64
     };
     let (late, before) = (last.bytes.get() as f64 - until(one), until(one) - until(two));
-    if before > 0.0 { (late / before).clamp(1.0, MAX_GROWTH) } else { MAX_GROWTH }
+    if before > 0.0 { (late / before).clamp(1.0, SLOW_START_GROWTH) } else { SLOW_START_GROWTH }
 }
 
 /// Returns the mean rate over the second half of the time; zero for an empty flow.

@@ -104,9 +104,9 @@ impl FlowPlan {
 /// Returns how long connections run: slow start to any window, and some further round trips.
 pub(super) fn flow_time(rtt: Rtt) -> Duration {
     const ROUND_TRIPS: u32 = 16;
-    const MIN: Duration = Duration::from_millis(1200);
-    const MAX: Duration = Duration::from_millis(3500);
-    (rtt.get() * ROUND_TRIPS).clamp(MIN, MAX)
+    const MIN_TIME: Duration = Duration::from_millis(1200);
+    const MAX_TIME: Duration = Duration::from_millis(3500);
+    (rtt.get() * ROUND_TRIPS).clamp(MIN_TIME, MAX_TIME)
 }
 
 /// The result of a measurement.

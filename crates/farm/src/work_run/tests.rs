@@ -16,14 +16,14 @@ use crate::store::{Claim, ClaimStore, FarmState, NextUnit, UnitEnd, WorkerProgre
 use crate::unit::UnitId;
 
 /// A store after whose claims something happens.
-struct InterruptedStore<Unit: Fn(&SharedDirStore), Range: Fn()> {
+struct InterruptedStore<AfterClaim: Fn(&SharedDirStore), AfterRange: Fn()> {
     store: SharedDirStore,
-    after_claim: Unit,
-    after_next_range: Range,
+    after_claim: AfterClaim,
+    after_next_range: AfterRange,
 }
 
-impl<Unit: Fn(&SharedDirStore) + Send + Sync, Range: Fn() + Send + Sync> ClaimStore
-    for InterruptedStore<Unit, Range>
+impl<AfterClaim: Fn(&SharedDirStore) + Send + Sync, AfterRange: Fn() + Send + Sync> ClaimStore
+    for InterruptedStore<AfterClaim, AfterRange>
 {
     fn worker(&self) -> &str {
         self.store.worker()
@@ -149,15 +149,11 @@ fn worker_has_so_many_units_at_once_and_leaves_the_others() {
     assert!(worker.next_file(2).is_some_and(|task| task.unit() != second.unit()));
 }
 
-fn plan_of_local_files(dir: &Path, names: &[&str], files: usize) -> Plan {
-    leased_plan_of_local_files(dir, names, files, Duration::from_secs(5))
-}
-
 /// Writes a plan of local files in units of `files` files.
-fn leased_plan_of_local_files(dir: &Path, names: &[&str], files: usize, lease: Duration) -> Plan {
+fn plan_of_local_files(dir: &Path, names: &[&str], files: usize) -> Plan {
     let path = dir.join("p");
     let size = UnitSize { bytes: Bytes::gib(1), files };
-    let mut writer = PlanWriter::create(&path, &dir.join("t"), size, lease).unwrap();
+    let mut writer = PlanWriter::create(&path, &dir.join("t"), size, Duration::from_secs(5)).unwrap();
     for name in names {
         let (below, size) = (name.into(), Bytes::new(1));
         writer.add(PlannedFile::of_local(dir, name.as_ref(), below, size, Some(7))).unwrap();
@@ -170,9 +166,8 @@ fn leased_plan_of_local_files(dir: &Path, names: &[&str], files: usize, lease: D
 /// the staging directories.
 #[test]
 fn unit_that_was_lost_before_it_was_begun_is_no_failure() {
-    const LEASE: Duration = Duration::from_millis(50);
     let dir = tempfile::tempdir().unwrap();
-    let plan = leased_plan_of_local_files(dir.path(), &["f"], 1, LEASE);
+    let plan = plan_of_local_files(dir.path(), &["f"], 1);
     let other = SharedDirStore::join(&plan).unwrap();
     let store = InterruptedStore {
         store: SharedDirStore::join(&plan).unwrap(),
@@ -182,7 +177,6 @@ fn unit_that_was_lost_before_it_was_begun_is_no_failure() {
             if let NextUnit::Claimed(claim) = other.claim().unwrap() {
                 other.finish(&claim, &UnitEnd::Done(Bytes::new(1).into())).unwrap();
                 Target::open(plan.header()).unwrap().unwrap().clean().unwrap();
-                thread::sleep(2 * LEASE);
             }
         },
         after_next_range: || (),

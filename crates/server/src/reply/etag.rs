@@ -22,18 +22,35 @@ pub(crate) fn entity_tag(size: u64, (seconds, nanoseconds): (i64, i64), now: Sys
         .ok_or_else(|| io::Error::other("an entity tag with an illegal character"))
 }
 
+/// More than the tick of Linux, 10 ms at most, with which it stamps files where the file system
+/// keeps a fraction of a second.
+const FINE_RESOLUTION: Duration = Duration::from_millis(100);
+
 /// Returns whether the file was written so recently that a further write could keep the entity tag.
 ///
-/// Linux stamps files with its tick, 10 ms at most, where the file system keeps a fraction of a
-/// second. Others have a resolution of up to two seconds (FAT), and the clock of a file server may
-/// be ahead of this one.
+/// File systems without a fraction have a resolution of up to two seconds (FAT), and the clock of a
+/// file server may be ahead of this one.
 fn is_unsettled(written: SystemTime, now: SystemTime) -> bool {
     const COARSE_RESOLUTION: Duration = Duration::from_secs(2);
-    const FINE_RESOLUTION: Duration = Duration::from_millis(100);
-    let fraction = written.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
     match now.duration_since(written) {
-        Ok(age) if fraction != 0 => age < FINE_RESOLUTION,
+        Ok(age) if has_fraction(written) => age < FINE_RESOLUTION,
         Ok(age) => age < COARSE_RESOLUTION,
         Err(ahead) => ahead.duration() < COARSE_RESOLUTION,
     }
+}
+
+/// Returns the time until the entity tag of a file that has just been written is strong; `None` if
+/// it is strong already, or only seconds later.
+pub(crate) fn settles_in(written: SystemTime, now: SystemTime) -> Option<Duration> {
+    let age = match now.duration_since(written) {
+        Ok(age) => age,
+        // Written after the request came.
+        Err(ahead) if ahead.duration() < FINE_RESOLUTION => Duration::ZERO,
+        Err(_) => return None,
+    };
+    FINE_RESOLUTION.checked_sub(age).filter(|left| !left.is_zero() && has_fraction(written))
+}
+
+fn has_fraction(written: SystemTime) -> bool {
+    written.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|time| time.subsec_nanos() != 0)
 }

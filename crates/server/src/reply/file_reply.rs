@@ -13,7 +13,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_engine::send::{Piece, SourceFile};
 
-use crate::reply::etag::entity_tag;
+use crate::reply::etag::{entity_tag, settles_in};
 use crate::reply::{Reply, piece_digests};
 
 /// What the replies of a server say of its files.
@@ -39,6 +39,7 @@ pub(crate) fn file_reply(
     let written = metadata.modified()?;
     // A Last-Modified in the future must not be sent (RFC 9110, section 8.8.2.1).
     let modified = written.min(now);
+    let settles_in = settles_in(written, now);
     let validators =
         Validators::new(entity_tag(size.get(), (metadata.mtime(), metadata.mtime_nsec()), now)?, modified);
     let head = |status| {
@@ -73,7 +74,7 @@ pub(crate) fn file_reply(
     } else {
         wanted(request, &validators, size, now)
     };
-    Ok(match range {
+    let reply = match range {
         RangeHeader::Whole => Reply::new(typed(200, &media), vec![piece(source, Bytes::ZERO, size)]),
         RangeHeader::Parts(parts) if parts.len() == 1 => {
             let head = typed(206, &media).with(
@@ -95,7 +96,8 @@ pub(crate) fn file_reply(
                 head(416).with("Content-Range", &ContentRange::Unsatisfied { total: size }.to_string());
             Reply::explained(head, "the file has no such bytes, or too many ranges were asked for")
         }
-    })
+    };
+    Ok(Reply { settles_in, ..reply })
 }
 
 /// Returns whether a browser runs scripts of this type in the site's origin.

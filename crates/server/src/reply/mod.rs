@@ -8,7 +8,7 @@ pub(crate) mod file_reply;
 pub(crate) mod piece_digests;
 pub(crate) mod static_files;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::http::{ReplyHead, reason};
 use longhaul_core::units::Bytes;
@@ -26,6 +26,8 @@ pub(crate) struct Reply {
     body: Vec<Piece>,
     guard: Option<ReplyGuard>,
     disk: Option<Disk>,
+    /// The time after which a reply with the file has a strong entity tag, if soon.
+    settles_in: Option<Duration>,
 }
 
 /// A reply ready to be sent.
@@ -52,7 +54,7 @@ pub(crate) struct ReplyFraming {
 impl Reply {
     /// Makes a reply of a head and a body; [`Reply::queue`] adds Content-Length.
     pub(crate) fn new(head: ReplyHead, body: Vec<Piece>) -> Self {
-        Self { head, body, guard: None, disk: None }
+        Self { head, body, guard: None, disk: None, settles_in: None }
     }
 
     /// Makes a reply with this text.

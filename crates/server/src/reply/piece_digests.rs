@@ -79,6 +79,7 @@ struct HashedFile {
     /// Has asked first.
     requester: Requester,
     length: Bytes,
+    /// Poisoned by a panic amid the hashing, after which the digest would be wrong.
     progress: Mutex<PrefixDigest>,
 }
 

@@ -65,10 +65,11 @@ impl StaticFiles {
         let disk = self.disks.of(path.names());
         if disk.is_local()
             && let Some(reply) = self.read_cached(path, request, SystemTime::now())
+            && reply.settles_in.is_none()
         {
             return reply.on(disk);
         }
-        let began = Instant::now();
+        let (began, mut has_waited) = (Instant::now(), false);
         loop {
             let reply = match read(disk.clone(), false).await {
                 Ok(Err(error)) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
@@ -77,7 +78,14 @@ impl StaticFiles {
                 reply => reply,
             };
             match reply {
-                Ok(Ok(reply)) => return reply,
+                Ok(Ok(reply)) => match reply.settles_in.filter(|_| !has_waited) {
+                    // Bytes under a weak tag cannot be combined with those of later replies.
+                    Some(time) => {
+                        has_waited = true;
+                        sleep(time).await;
+                    }
+                    None => return reply,
+                },
                 Ok(Err(error)) if is_exhaustion(&error) && began.elapsed() < EXHAUSTION_TIMEOUT => {
                     sleep(EXHAUSTION_RETRY).await;
                 }

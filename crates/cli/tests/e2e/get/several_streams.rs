@@ -1,6 +1,7 @@
 //! Several streams against servers that limit connections or change the file. Random breaks are in
 //! [`crate::faults`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ fn refuse_later(peer: &mut Peer, seconds: usize) {
 /// refused.
 #[test]
 fn transfer_ends_on_the_only_connection_that_serves() {
-    /// A client may close a connection, whose range another stream has shortened, and open the next.
+    /// A connection whose range another stream has shortened is closed, and the next one opened.
     const CLOSE_IS_NOTICED: Duration = Duration::from_millis(300);
     let file = File::new(content(24 << 20, 1));
     let cases: [(&str, Refusal); 6] = [
@@ -36,13 +37,19 @@ fn transfer_ends_on_the_only_connection_that_serves() {
     at_once(cases, |(printed, refuse)| {
         let (served, gate, refused) = (file.clone(), Gate::default(), Gate::default());
         let (held, is_refused) = (gate.clone(), refused.clone());
-        let slot = Mutex::new(());
-        let server = Server::new(move |peer| match slot.try_lock_for(CLOSE_IS_NOTICED) {
-            Some(_serving) => peer.serve_after(1 << 20, &held, &served),
-            None => {
-                is_refused.open();
-                refuse(peer);
+        let (slot, is_taken, count) = (Mutex::new(()), Gate::default(), Arc::new(AtomicUsize::new(0)));
+        let served_connections = Arc::clone(&count);
+        let server = Server::new(move |peer| {
+            if peer.number > 0 {
+                is_taken.wait();
             }
+            let Some(_serving) = slot.try_lock_for(CLOSE_IS_NOTICED) else {
+                is_refused.open();
+                return refuse(peer);
+            };
+            is_taken.open();
+            count.fetch_add(1, Ordering::Relaxed);
+            peer.serve_after(1 << 20, &held, &served);
         });
         let args = ["--streams", "4", "--retries", "1", "--stall-timeout", "2s", "--connect-timeout", "1s"];
         let run = get().args(args).args([&server.url("/f")]);
@@ -52,6 +59,8 @@ fn transfer_ends_on_the_only_connection_that_serves() {
         gate.open();
         running.end().ok();
         run.fetched(&file.bytes);
+        let served = served_connections.load(Ordering::Relaxed);
+        assert!(served <= 3, "{served} connections were served");
     });
 }
 

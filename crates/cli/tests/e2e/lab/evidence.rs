@@ -14,7 +14,7 @@ const PATH: [&str; 6] = ["--rate", "20Mbit", "--rtt", "10ms", "--queue", "60pack
 #[test]
 fn flows_queues_and_captures_of_a_path_agree() {
     // iperf3 ends when all is written: the last bytes may stay in the socket's buffer.
-    const MIN_BYTES: u64 = 2 << 20;
+    const MIN_BULK: u64 = 2 << 20;
     let Some(()) = needs_lab_with(&["iperf3", "tcpdump"]) else { return };
     let dir = tempfile::tempdir().unwrap();
     let [evidence, client, server] =
@@ -41,7 +41,7 @@ fn flows_queues_and_captures_of_a_path_agree() {
     assert!(sum("dropped_queue") == dropped && dropped > 0, "{up}");
     let bulk = flows.iter().max_by_key(|flow| flow["bytes"].as_u64()).unwrap();
     assert!(bulk["to"] == "198.18.0.2:5201" && bulk["protocol"] == "tcp", "{bulk}");
-    assert!(bulk["bytes"].as_u64() > Some(MIN_BYTES) && bulk["rate_bps"].as_f64() > Some(0.0), "{bulk}");
+    assert!(bulk["bytes"].as_u64() > Some(MIN_BULK) && bulk["rate_bps"].as_f64() > Some(0.0), "{bulk}");
 
     let whole = fs::read_to_string(evidence.join("path.json")).unwrap();
     let whole: Value = serde_json::from_str(&whole).unwrap();
@@ -72,7 +72,7 @@ fn flows_queues_and_captures_of_a_path_agree() {
     {
         let flow = objects(&explain(capture, &["--json"]).ok()).remove(0);
         assert!(flow["to"] == "198.18.0.2:5201" && flow["at_sender"] == at_sender, "{flow}");
-        assert!(flow["bytes"].as_u64() > Some(MIN_BYTES) && !flow["limited_by"].is_null(), "{flow}");
+        assert!(flow["bytes"].as_u64() > Some(MIN_BULK) && !flow["limited_by"].is_null(), "{flow}");
         let shown = explain(capture, &[]).ok().stdout;
         assert!(shown.contains(words) && shown.contains("limited by "), "{shown}");
     }

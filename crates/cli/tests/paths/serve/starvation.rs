@@ -16,7 +16,7 @@ use crate::support::write_secret;
 
 /// Descriptors besides those of the attack's connections.
 const SPARE: u64 = 200;
-const MAX: u64 = 10_000;
+const MAX_CONNECTIONS: u64 = 10_000;
 /// Descriptors of the server: up to four per connection, and those of uploads.
 const DESCRIPTORS: u64 = 45_000;
 /// Bytes per second that each connection of the attack receives or sends.
@@ -116,7 +116,7 @@ fn descriptors() -> u64 {
 }
 
 fn survives(args: &[&str]) {
-    let connections = descriptors().saturating_sub(SPARE).min(MAX) as usize;
+    let connections = descriptors().saturating_sub(SPARE).min(MAX_CONNECTIONS) as usize;
     let place = tempfile::tempdir().unwrap();
     let (root, token) = (place.path().join("files"), place.path().join("token"));
     fs::create_dir(&root).unwrap();

@@ -10,7 +10,7 @@ use longhaul_engine::tree_digest::TreeDigest;
 use parking_lot::Mutex;
 
 /// How many digests are kept. An upload whose digest was dropped is read back.
-const MAX_KEPT: usize = 64;
+const MAX_DIGESTS: usize = 64;
 
 /// The digests of uploads that are not complete.
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl UploadDigests {
         };
         // Other bytes were hashed, but not committed.
         committed.gaps(ByteRange::with_len(0, size)).into_iter().for_each(|gap| tree.forget(gap));
-        if digests.len() == MAX_KEPT {
+        if digests.len() == MAX_DIGESTS {
             digests.pop_front();
         }
         digests.push_back(UploadDigest { key, tree: Arc::clone(&tree) });
@@ -90,9 +90,9 @@ mod tests {
         of(&digests, (5, 1), 0, true).unwrap().add(0, &vec![3; 1 << 20]);
         assert!(of(&digests, (5, 1), 1024, false).is_none());
         assert_eq!(of(&digests, (5, 1), 1024, true).unwrap().root(), None);
-        for id in 0..=MAX_KEPT as u8 {
+        for id in 0..=MAX_DIGESTS as u8 {
             of(&digests, (5, id), 0, true);
         }
-        assert_eq!(digests.0.lock().len(), MAX_KEPT);
+        assert_eq!(digests.0.lock().len(), MAX_DIGESTS);
     }
 }

@@ -12,7 +12,7 @@ use rustix::fs::{Stat, fstat};
 
 /// How many are kept. A client whose upload was dropped sends the file again, if its token may
 /// replace it.
-const MAX_KEPT: usize = 1024;
+const MAX_COMPLETED: usize = 1024;
 
 /// The latest complete uploads.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl CompletedUploads {
     pub(crate) fn add(&self, upload: CompletedUpload) {
         let mut uploads = self.0.lock();
         uploads.retain(|kept| kept.id != upload.id);
-        if uploads.len() == MAX_KEPT {
+        if uploads.len() == MAX_COMPLETED {
             uploads.pop_front();
         }
         uploads.push_back(upload);
@@ -103,10 +103,10 @@ mod tests {
         let (uploads, file) =
             (CompletedUploads::default(), FileVersion::of(File::open("/").unwrap()).unwrap());
         let id = |number: usize| UploadId::new((number as u128).to_le_bytes());
-        for number in 0..=MAX_KEPT {
+        for number in 0..=MAX_COMPLETED {
             uploads.add(CompletedUpload { id: id(number), file, digest: None });
         }
-        assert_eq!(uploads.0.lock().len(), MAX_KEPT);
-        assert!(uploads.find(id(0), file).is_none() && uploads.find(id(MAX_KEPT), file).is_some());
+        assert_eq!(uploads.0.lock().len(), MAX_COMPLETED);
+        assert!(uploads.find(id(0), file).is_none() && uploads.find(id(MAX_COMPLETED), file).is_some());
     }
 }
