@@ -170,9 +170,11 @@ impl<'a> Worker<'a> {
             // The last heartbeat may have been before the unit was under way.
             self.presence.beat(None, |unit| self.under_way.lose(unit));
             self.under_way.remove_run(&run);
-            // Other workers may have done all units, and removed the staging directories, while
-            // this one was stopped.
-            return if run.is_lost() { self.store.finish(claim, &UnitEnd::Released) } else { fail(error) };
+            // Other workers may have done the unit, and with the last one removed the staging
+            // directories, while this one was stopped or its file system hung.
+            let is_done = |tally: Tally| tally.done == tally.units;
+            let is_over = run.is_lost() || self.store.tally().is_ok_and(is_done);
+            return if is_over { self.store.finish(claim, &UnitEnd::Released) } else { fail(error) };
         }
         waiting.extend(files.into_iter().enumerate().map(|(number, file)| FileTask {
             staged: match part.zip(self.target.as_ref()) {

@@ -39,16 +39,16 @@ fn is_unsettled(written: SystemTime, now: SystemTime) -> bool {
     }
 }
 
-/// Returns the time until the entity tag of a file that has just been written is strong; `None` if
-/// it is strong already, or only seconds later.
+/// Returns the time until the entity tag of a file that has just been written is strong, 200 ms at
+/// most; `None` if it is strong already, or only later.
 pub(crate) fn settles_in(written: SystemTime, now: SystemTime) -> Option<Duration> {
-    let age = match now.duration_since(written) {
-        Ok(age) => age,
-        // Written after the request came.
-        Err(ahead) if ahead.duration() < FINE_RESOLUTION => Duration::ZERO,
+    let left = match now.duration_since(written) {
+        Ok(age) => FINE_RESOLUTION.checked_sub(age)?,
+        // Written after `now` was read, or by a file server whose clock is ahead.
+        Err(ahead) if ahead.duration() < FINE_RESOLUTION => FINE_RESOLUTION + ahead.duration(),
         Err(_) => return None,
     };
-    FINE_RESOLUTION.checked_sub(age).filter(|left| !left.is_zero() && has_fraction(written))
+    Some(left).filter(|left| !left.is_zero() && has_fraction(written))
 }
 
 fn has_fraction(written: SystemTime) -> bool {

@@ -75,6 +75,14 @@ pub(crate) fn file_reply(
         wanted(request, &validators, size, now)
     };
     let reply = match range {
+        RangeHeader::Unsatisfiable => {
+            let head =
+                head(416).with("Content-Range", &ContentRange::Unsatisfied { total: size }.to_string());
+            return Ok(Reply::explained(
+                head,
+                "the file has no such bytes, or too many ranges were asked for",
+            ));
+        }
         RangeHeader::Whole => Reply::new(typed(200, &media), vec![piece(source, Bytes::ZERO, size)]),
         RangeHeader::Parts(parts) if parts.len() == 1 => {
             let head = typed(206, &media).with(
@@ -90,11 +98,6 @@ pub(crate) fn file_reply(
                 parts.iter().flat_map(|range| [text(frame.before(*range)), part(range)]).collect();
             body.push(text(frame.end()));
             Reply::new(typed(206, &frame.content_type()), body)
-        }
-        RangeHeader::Unsatisfiable => {
-            let head =
-                head(416).with("Content-Range", &ContentRange::Unsatisfied { total: size }.to_string());
-            Reply::explained(head, "the file has no such bytes, or too many ranges were asked for")
         }
     };
     Ok(Reply { settles_in, ..reply })

@@ -26,7 +26,8 @@ pub(crate) struct Reply {
     body: Vec<Piece>,
     guard: Option<ReplyGuard>,
     disk: Option<Disk>,
-    /// The time after which a reply with the file has a strong entity tag, if soon.
+    /// The time after which a reply with this file has a strong entity tag; `None` if it has one
+    /// already, or only later than [`etag::settles_in`] waits.
     settles_in: Option<Duration>,
 }
 

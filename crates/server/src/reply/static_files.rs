@@ -43,7 +43,8 @@ impl StaticFiles {
     /// Answers a GET or HEAD; operations on a file system that hangs end in 503.
     ///
     /// Waits for a free descriptor for [`EXHAUSTION_TIMEOUT`]: the connection itself may have taken
-    /// the last one.
+    /// the last one. Waits once until the entity tag of a file that has just been written is strong:
+    /// bytes under a weak tag cannot be combined with those of later replies.
     pub(crate) async fn answer(self: Arc<Self>, read: ReadRequest) -> Reply {
         let turn = match &self.piece_digests {
             Some(digests) if asks_for_digests(&read.path) => digests.turn(&read.requester).await.map(Some),
@@ -64,8 +65,7 @@ impl StaticFiles {
         let ReadRequest { path, head: request, .. } = &asked.0;
         let disk = self.disks.of(path.names());
         if disk.is_local()
-            && let Some(reply) = self.read_cached(path, request, SystemTime::now())
-            && reply.settles_in.is_none()
+            && let Some(reply) = self.answer_cached(path, request).await
         {
             return reply.on(disk);
         }
@@ -78,10 +78,12 @@ impl StaticFiles {
                 reply => reply,
             };
             match reply {
-                Ok(Ok(reply)) => match reply.settles_in.filter(|_| !has_waited) {
-                    // Bytes under a weak tag cannot be combined with those of later replies.
+                Ok(Ok(mut reply)) => match reply.settles_in.filter(|_| !has_waited) {
                     Some(time) => {
                         has_waited = true;
+                        if let Some(disk) = reply.disk.take() {
+                            disk.close(reply);
+                        }
                         sleep(time).await;
                     }
                     None => return reply,
@@ -121,6 +123,17 @@ impl StaticFiles {
         let (root, names) = (Arc::clone(&self.root), names.to_vec());
         let has_link = disk.run(move || root.has_link(&names)).await?;
         Ok(if has_link { self.disks.links().clone() } else { disk })
+    }
+
+    /// Answers a GET or HEAD for a file that is opened without waiting for a disk, once its entity
+    /// tag is strong.
+    async fn answer_cached(&self, path: &TargetPath, request: &RequestHead) -> Option<Reply> {
+        let time = match self.read_cached(path, request, SystemTime::now())? {
+            Reply { settles_in: Some(time), .. } => time,
+            reply => return Some(reply),
+        };
+        sleep(time).await;
+        self.read_cached(path, request, SystemTime::now())
     }
 
     /// Answers a GET or HEAD for a file that is opened without waiting for a disk.
