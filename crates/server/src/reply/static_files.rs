@@ -43,8 +43,8 @@ impl StaticFiles {
     /// Answers a GET or HEAD; operations on a file system that hangs end in 503.
     ///
     /// Waits for a free descriptor for [`EXHAUSTION_TIMEOUT`]: the connection itself may have taken
-    /// the last one. Waits once until the entity tag of a file that has just been written is strong:
-    /// bytes under a weak tag cannot be combined with those of later replies.
+    /// the last one. Waits once until the entity tag of a file that has just been written is
+    /// strong: bytes under a weak tag cannot be combined with those of later replies.
     pub(crate) async fn answer(self: Arc<Self>, read: ReadRequest) -> Reply {
         let turn = match &self.piece_digests {
             Some(digests) if asks_for_digests(&read.path) => digests.turn(&read.requester).await.map(Some),
