@@ -1,111 +1,48 @@
 //! Runs jobs and holds their shared state: HTTP clients with idle connections, FTP sessions, and
 //! the memory budget.
-//!
-//! ```no_run
-//! use longhaul_core::event::{JobId, JobObserver, JobTag};
-//! use longhaul_engine::cancel::Cancel;
-//! use longhaul_engine::engine::Engine;
-//! use longhaul_engine::sink::memory_budget::AppBuffer;
-//! # fn example(job: longhaul_engine::job::Job) -> Result<(), longhaul_engine::job::TransferError> {
-//! let engine = Engine::new(AppBuffer::Auto);
-//! let tag = JobTag::new(JobId::new(1), job.urls[0].as_str());
-//! let outcome = engine.run(&job, JobObserver::new(&tag, &()), &Cancel::new())?;
-//! println!("{} at {}", outcome.path.display(), outcome.goodput);
-//! # Ok(())
-//! # }
-//! ```
 
 use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::{Done, JobObserver};
-use longhaul_core::failure::Failure;
 use longhaul_core::files_at_once::{AdmittedJob, JobAdmission};
 use longhaul_core::units::Bytes;
 use parking_lot::{Condvar, Mutex};
-use url::Url;
 
 use crate::cancel::Cancel;
-use crate::job::{self, Job, RangeEvidence, TransferError, TransferOptions};
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
-use crate::source::gridftp::Sessions;
+use crate::source::gridftp::FtpSessions;
 use crate::source::http::Clients;
 use crate::threads::named;
-use crate::upload::FtpSessions;
 
-/// Runs jobs, also concurrently.
+/// Runs jobs, also concurrently, which share its connections and its memory.
 pub struct Engine {
-    shared: EngineState,
-}
-
-/// The state shared by the jobs of an engine.
-pub(crate) struct EngineState {
     pub(crate) clients: Clients,
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<FtpSessions>,
     budget: MemoryBudget,
-    app_buffer: AppBuffer,
 }
 
 impl Engine {
     /// Creates an engine without connections, whose jobs share one application buffer.
     pub fn new(app_buffer: AppBuffer) -> Self {
-        let (clients, sessions) = (Clients::default(), Arc::new(Sessions::default()));
         let budget = MemoryBudget::new(app_buffer);
-        Self { shared: EngineState { clients, sessions, budget, app_buffer } }
-    }
-
-    /// Fetches a file; returns once it is complete, verified and under its final name.
-    ///
-    /// # Errors
-    /// [`TransferError`]. The bytes fetched so far are kept for the next run if the server allows a
-    /// safe resume; an incomplete file never appears under the final name.
-    pub fn run(&self, job: &Job, observer: JobObserver<'_>, cancel: &Cancel) -> Result<Done, TransferError> {
-        job::run(&self.shared, job, observer, cancel)
-    }
-
-    /// Connects to the HTTP server of an expected job, with the job's settings, and holds the
-    /// connection for 3 seconds. At most 2 connections per server and 8 in all are held; further
-    /// calls return at once.
-    ///
-    /// # Errors
-    /// Invalid settings of the job. A server that cannot be reached is not an error.
-    pub fn hold_early(&self, job: &Job) -> Result<(), Failure> {
-        job::hold_early(&self.shared, job)
-    }
-
-    /// Requests one byte of a file; returns whether ranges of it that several answers hold may be
-    /// combined: whether its server answers ranges, and proves them to be of one state of a file of
-    /// this size; and the digest that it states. The client's logins are for the server of
-    /// `logins_for` only.
-    ///
-    /// # Errors
-    /// [`Failure`] after the user's number of retries.
-    pub fn combines_ranges(
-        &self,
-        url: &Url,
-        size: Bytes,
-        options: &TransferOptions,
-        logins_for: &Url,
-        cancel: &Cancel,
-    ) -> Result<RangeEvidence, Failure> {
-        job::combines_ranges(&self.shared, url, size, options, logins_for, cancel)
-    }
-
-    /// Returns the HTTP clients, whose connections jobs share.
-    pub(crate) fn clients(&self) -> &Clients {
-        &self.shared.clients
+        Self { clients: Clients::default(), sessions: Arc::default(), budget }
     }
 
     /// Returns the FTP sessions of this engine, for uploads that run beside its jobs.
-    pub fn ftp_sessions(&self) -> FtpSessions {
-        FtpSessions::new(Arc::clone(&self.shared.sessions))
+    pub fn ftp_sessions(&self) -> Arc<FtpSessions> {
+        Arc::clone(&self.sessions)
     }
 
-    /// Returns the FTP sessions that the jobs share.
-    pub(crate) fn sessions(&self) -> &Arc<Sessions> {
-        &self.shared.sessions
+    /// Creates a job's application buffer from the process's memory budget.
+    pub(crate) fn pool(&self, segment: Option<Bytes>, streams: usize) -> SegmentPool {
+        SegmentPool::new(&self.budget, segment, streams)
+    }
+
+    /// Returns the initial size of the application buffer of all jobs.
+    pub(crate) fn app_buffer_at_start(&self) -> Bytes {
+        self.budget.at_start()
     }
 
     /// Runs `task` for each of `jobs` in order, as many concurrently as `admission` allows for
@@ -235,18 +172,6 @@ where
 
 /// The interval at which a waiting worker checks for a changed limit and for cancellation.
 const ADMISSION_TICK: Duration = Duration::from_millis(100);
-
-impl EngineState {
-    /// Creates a job's application buffer from the process's memory budget.
-    pub(crate) fn pool(&self, segment: Option<Bytes>, streams: usize) -> SegmentPool {
-        SegmentPool::new(&self.budget, segment, streams)
-    }
-
-    /// Returns the initial size of the application buffer of all jobs.
-    pub(crate) fn app_buffer_at_start(&self) -> Bytes {
-        self.app_buffer.at_start()
-    }
-}
 
 #[cfg(test)]
 mod tests {

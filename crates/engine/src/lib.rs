@@ -15,12 +15,50 @@
 //! [`JobObserver`](longhaul_core::event::JobObserver).
 //!
 //! ```
-//! use longhaul_engine::engine::Engine;
-//! use longhaul_engine::sink::memory_budget::AppBuffer;
+//! use std::time::Duration;
 //!
+//! use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
+//! use longhaul_engine::cancel::Cancel;
+//! use longhaul_engine::engine::Engine;
+//! use longhaul_engine::job::{Expected, Job, JobOptions};
+//! use longhaul_engine::sink::memory_budget::AppBuffer;
+//! use longhaul_engine::sink::output::Output;
+//!
+//! /// Prints how much of a file is there, several times a second.
+//! struct Printed;
+//!
+//! impl Observer for Printed {
+//!     fn on(&self, job: &JobTag, at: Duration, event: &Event) {
+//!         if let Event::Progress(progress) = event {
+//!             let size = progress.bytes.size.unwrap_or_default();
+//!             println!("{}: {} of {size} after {at:?}", job.url(), progress.bytes.present);
+//!         }
+//!     }
+//! }
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! # let url = format!("http://{}/set.tar", listener.local_addr()?);
+//! # let path = dir.path().join("set.tar");
+//! # std::thread::spawn(move || {
+//! #     use std::io::{Read, Write};
+//! #     let (mut client, _) = listener.accept().unwrap();
+//! #     client.read(&mut [0; 4096]).unwrap();
+//! #     client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndata").unwrap();
+//! # });
 //! // One per process: its jobs share connections and 64 MiB of memory, more while a disk stalls.
 //! let engine = Engine::new(AppBuffer::Auto);
-//! # drop(engine);
+//! let job = Job {
+//!     urls: vec![url.parse()?],
+//!     output: Output::File(path.clone()),
+//!     expected: Expected::default(),
+//!     options: JobOptions::default(),
+//! };
+//! let tag = JobTag::new(JobId::new(1), &url);
+//! let done = engine.run(&job, JobObserver::new(&tag, &Printed), &Cancel::new())?;
+//! println!("{} in {:?}, {}", done.path.display(), done.time, done.goodput);
+//! # assert_eq!((std::fs::read_to_string(path)?.as_str(), done.bytes.get()), ("data", 4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 pub mod cancel;

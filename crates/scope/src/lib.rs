@@ -2,8 +2,8 @@
 //!
 //! [`record`] writes and reads the events of a transfer. [`figures`] makes [`chart`]s of records,
 //! and [`draw`] renders them. [`diagnosis`] finds what limited a transfer, from a record or a
-//! packet [`capture`]; [`live`] observes the sockets of a running program. [`host_facts`] reads the
-//! limits of a host.
+//! packet [`capture`]; [`running_process`] observes the connections of a program. [`host_facts`]
+//! reads the limits of a host.
 //!
 //! ```
 //! use std::time::Duration;
@@ -41,5 +41,5 @@ pub mod diagnosis;
 pub mod draw;
 pub mod figures;
 pub mod host_facts;
-pub mod live;
 pub mod record;
+pub mod running_process;

@@ -9,7 +9,7 @@ use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{ExistingFilePolicy, Expected, Job, JobOptions, Streams, TransferOptions};
+use longhaul_engine::job::{Expected, Job, JobOptions, Streams, TransferOptions};
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::send::ReaderChoice;
@@ -187,20 +187,17 @@ impl TransferRequest {
         }
         Ok(JobOptions {
             transfer,
-            segment: None,
             count_pages: true,
-            verify: Verify::Passing,
             writer: match self.tuning.writer {
                 WriterSetting::Auto => WriterChoice::Auto,
                 WriterSetting::Direct => WriterChoice::Direct,
                 WriterSetting::Mmap => WriterChoice::Mmap,
                 WriterSetting::Buffered => WriterChoice::Buffered,
             },
-            max_size: None,
             assume_unchanged: self.assume_unchanged,
-            existing: ExistingFilePolicy::default(),
             keep_time: matches!(self.kind, TransferKind::Tree | TransferKind::Plan),
             logins_for,
+            ..JobOptions::default()
         })
     }
 

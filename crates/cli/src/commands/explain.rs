@@ -13,8 +13,8 @@ use longhaul_core::units::seconds;
 use longhaul_engine::cancel::Cancel;
 use longhaul_scope::capture::{Capture, Flow, Keep};
 use longhaul_scope::diagnosis::{self, Diagnosis};
-use longhaul_scope::live::{self, LiveFlow};
 use longhaul_scope::record::Record;
+use longhaul_scope::running_process::{self, LiveFlow};
 use serde_json::{Value, json};
 
 use crate::{exit, interrupt, say, stdout, values};
@@ -175,7 +175,7 @@ fn of_process(process: u32, time: Duration) -> Result<Vec<Explanation>, Failure>
     let listening = interrupt::listen(&cancel);
     listening
         .map_err(|error| Failure::new(FailureKind::Host, format!("cannot listen for Ctrl-C: {error}")))?;
-    let flows = live::observe(process, time, || cancel.is_cancelled())?;
+    let flows = running_process::observe(process, time, || cancel.is_cancelled())?;
     let explain = |flow: LiveFlow| {
         let what = format!("{} -> {}", flow.from, flow.to);
         let facts = json!({ "from": flow.from.to_string(), "to": flow.to.to_string(), "sends": flow.sends });

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
@@ -16,7 +17,8 @@ use longhaul_engine::engine::Engine;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::source::http::SafeUrl;
-use longhaul_engine::upload::{self, FtpSessions, PutRequest, UploadError};
+use longhaul_engine::tree::UploadWalk;
+use longhaul_engine::upload::{self, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
@@ -149,13 +151,14 @@ impl<'a> Upload<'a> {
     /// Sends a directory.
     fn tree(&self, directory: &Path, url: &Url) -> Result<Result<(), FailureKind>, Failure> {
         let options = &self.request.transfer;
-        let tree = self.engine.upload_tree(directory, url, options);
-        let tree = tree.map_err(|failure| not_begun(failure, self.cancel))?;
+        let target = self.engine.upload_target(url, options).map(Arc::new);
+        let walk = target.and_then(|target| Ok((UploadWalk::new(directory, &target, self.cancel)?, target)));
+        let (walk, target) = walk.map_err(|failure| not_begun(failure, self.cancel))?;
         Ok(self.batch(url, None)?.run_walk(
-            tree.walk(self.cancel),
+            walk,
             |file| Some(file.size),
             |session, job, file| {
-                if options.resume && tree.is_unchanged(&file, self.cancel) {
+                if options.resume && target.is_unchanged(&file, self.cancel) {
                     let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
                     let (path, size) = (file.path, file.size);
                     return session.run(&tag, |_| Ok(Done::unchanged(path, size)), UploadError::kind);
@@ -201,7 +204,7 @@ fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequ
         verify: (!args.no_verify).then_some(common.verify),
         congestion: args.congestion.clone(),
         transfer: common.transfer_options(limit, client)?,
-        sessions: FtpSessions::default(),
+        sessions: Arc::default(),
     })
 }
 

@@ -10,7 +10,6 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::JobOptions;
 use longhaul_engine::sink::memory_budget::AppBuffer;
-use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_farm::plan::{Plan, PlanHeader};
 use longhaul_farm::shared_dir::SharedDirStore;
 use longhaul_farm::work_run::{FileDisplay, PARALLEL, WorkEnd, WorkRun};
@@ -98,14 +97,10 @@ fn options(args: &WorkArgs, header: &PlanHeader, cancel: &Cancel) -> anyhow::Res
     TransferArgs::warn_of_unused_proxy(&client, source.iter());
     Ok(JobOptions {
         transfer: common.transfer_options(common.receiving_limit(), client)?,
-        segment: None,
         count_pages: common.json || common.shows_line(),
         verify: common.verify,
-        writer: WriterChoice::Auto,
-        max_size: None,
-        assume_unchanged: false,
-        existing: Default::default(),
         keep_time: true,
         logins_for: source,
+        ..JobOptions::default()
     })
 }

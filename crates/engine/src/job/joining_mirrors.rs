@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 
 use super::fetch::Fetch;
 use super::open;
-use crate::source::{Ask, Description};
+use crate::source::{DescribeRequest, Description};
 use crate::streams::{CountStart, Starter, StreamSet, chosen};
 use crate::threads::spawn_guarded;
 use crate::transfer::SourceLiveness;
@@ -70,7 +70,7 @@ fn drop_mirror(set: &StreamSet<'_>, (liveness, reason): MirrorRefusal) {
 fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, MirrorRefusal> {
     let emit = |event: &Event| fetch.transfer.emit(event);
     let finished = &set.round.end.finished;
-    let ask = Ask {
+    let request = DescribeRequest {
         resume: None,
         at_most: Some(SAMPLE),
         left: None,
@@ -81,7 +81,7 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
         emit: &emit,
     };
     let source = fetch.sources[set.index];
-    let described = source.describe(&ask);
+    let described = source.describe(&request);
     source.abandon();
     let description = match described {
         Err(error) if error.cause == Cause::Interrupted => return Ok(None),

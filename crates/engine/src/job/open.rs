@@ -17,7 +17,7 @@ use url::Url;
 use super::already_there;
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
-use crate::engine::EngineState;
+use crate::engine::Engine;
 use crate::known_paths::KnownPaths;
 use crate::sink::file_slice::FileSlice;
 use crate::sink::journal::{Journal, JournalSource};
@@ -30,7 +30,7 @@ use crate::source::{self, Description, Source};
 use crate::transfer::Streams;
 use crate::transfer::error::TransferError;
 pub use combining::RangeEvidence;
-pub(crate) use combining::combines_ranges;
+
 use resume::DescribedFile;
 
 /// The state of a job after the first response.
@@ -55,7 +55,7 @@ const MAX_DUPLICATES: usize = 16;
 /// Describes the file and opens its partial file; on failure, removes the partial file if it holds
 /// no data.
 pub(super) fn open<'e>(
-    engine: &'e EngineState,
+    engine: &'e Engine,
     job: &Job,
     paths: &KnownPaths,
     cancel: &Cancel,
@@ -105,7 +105,7 @@ fn source_options(job: &Job) -> SourceOptions {
 /// Creates a source by the URL's scheme; a login is meant for the first server named by the user
 /// (`is_trusted`), not for mirrors or URLs of a metalink or a list.
 fn source_of<'e>(
-    engine: &'e EngineState,
+    engine: &'e Engine,
     url: &Url,
     mut options: SourceOptions,
     is_trusted: bool,
@@ -128,7 +128,7 @@ fn source_of<'e>(
 
 /// Connects to the server of a job's first URL, and holds the connection for a job expected within
 /// seconds.
-pub(super) fn hold_early(engine: &EngineState, job: &Job, paths: &KnownPaths) -> Result<(), Failure> {
+pub(super) fn hold_early(engine: &Engine, job: &Job, paths: &KnownPaths) -> Result<(), Failure> {
     let Some(url) = job.urls.first().filter(|url| matches!(url.scheme(), "http" | "https")) else {
         return Ok(());
     };

@@ -85,8 +85,8 @@ impl FileHere {
     }
 }
 
-/// The settings of a download.
-#[derive(Debug, Clone)]
+/// The settings of a download; by default those of the command line.
+#[derive(Debug, Clone, Default)]
 pub struct JobOptions {
     /// The settings that uploads have, too.
     pub transfer: TransferOptions,

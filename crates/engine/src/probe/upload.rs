@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_core::probe::flow_rate::ip_rate;
 use longhaul_core::probe::message::{MeasureOffer, STREAM_PATH};
 use longhaul_core::probe::report::{MeasuredRate, RateEvidence, UploadFindings};
-use longhaul_core::proto::http::Ask;
+use longhaul_core::proto::http::RequestMethod;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::tcp_info;
 use socket2::SockRef;
@@ -114,7 +114,7 @@ fn send(
 ) -> Result<FlowResult, ProbeError> {
     let mut target = client.target(&plan.url)?;
     let mut connection = client.connect(&mut target, cancel)?;
-    connection.send(Ask::Put { length: most, expects: true })?;
+    connection.send(RequestMethod::Put { length: most, expects: true })?;
     if connection.await_continue(CONSENT)? {
         return Ok(fill(connection, plan, shared, cancel));
     }

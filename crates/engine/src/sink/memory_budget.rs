@@ -102,6 +102,11 @@ impl MemoryBudget {
         Self { buffer, state: Arc::new(Mutex::new(state)) }
     }
 
+    /// Returns the initial size.
+    pub(crate) fn at_start(&self) -> Bytes {
+        self.buffer.at_start()
+    }
+
     /// Returns whether the budget may grow.
     pub fn grows(&self) -> bool {
         self.buffer == AppBuffer::Auto

@@ -61,7 +61,7 @@ pub(crate) trait Source: StreamPeer {
     ///
     /// # Errors
     /// [`Failure`] after the user's number of retries.
-    fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure>;
+    fn describe(&self, request: &DescribeRequest<'_>) -> Result<Description, Failure>;
 
     /// Fetches a small range of the described file over a separate connection, to compare it with
     /// existing bytes.
@@ -164,7 +164,7 @@ pub fn default_port(url: &Url) -> Option<u16> {
 }
 
 /// The parameters of a request for a file's description.
-pub(crate) struct Ask<'a> {
+pub(crate) struct DescribeRequest<'a> {
     /// The state of an earlier run; `None` for a new file.
     pub(crate) resume: Option<Resume>,
     /// The maximum length of the first request; `None` lets the source choose.
@@ -191,7 +191,7 @@ pub(crate) struct Resume {
 /// A file as a source describes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Description {
-    pub(crate) file: FileFacts,
+    pub(crate) file: FileDescription,
     pub(crate) ranges: RangeAccess,
     pub(crate) path: ServerPath,
     pub(crate) published: Published,
@@ -199,7 +199,7 @@ pub(crate) struct Description {
 
 /// What names and identifies the file.
 #[derive(Debug, Clone)]
-pub(crate) struct FileFacts {
+pub(crate) struct FileDescription {
     pub(crate) size: Option<Bytes>,
     /// The identity shared by all answers with bytes of this file; `None` if ranges of several
     /// answers must not be combined.

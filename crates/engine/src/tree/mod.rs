@@ -3,7 +3,7 @@
 //! ```text
 //!  get -r   RemoteTree::walk --> Walked::File --> is_unchanged? --> Engine::run
 //!              (a listing as it is needed, one open at each level; names are checked; directories are made)
-//!  put -r   UploadTree::walk --> Walked::File --> is_unchanged? --> upload::put
+//!  put -r   UploadWalk       --> Walked::File --> is_unchanged? --> upload::put
 //!              (directories are made on the server before what they hold)
 //! ```
 //!
@@ -15,13 +15,13 @@ mod local_walk;
 mod remote_tree;
 mod remote_walk;
 mod upload_target;
-mod upload_tree;
+mod upload_walk;
 
 pub use local_walk::{LocalEntry, LocalFile, LocalWalk};
 pub use remote_tree::{ListedFile, RemoteTree};
 pub use remote_walk::RemoteWalk;
 pub use upload_target::UploadTarget;
-pub use upload_tree::{UploadFile, UploadTree, UploadWalk};
+pub use upload_walk::{UploadFile, UploadWalk};
 
 use longhaul_core::failure::{Failure, FailureKind};
 

@@ -74,8 +74,8 @@ impl Engine {
         let (config, retries, stall) = (options.client.clone(), options.retries, options.stall);
         let options = ListerOptions { config, retries, stall, spool };
         Ok(match url.scheme() {
-            "ftp" | "ftps" | "gsiftp" => Arc::new(FtpLister::new(self.sessions(), options)),
-            _ => Arc::new(HttpLister::new(self.clients(), url, options)?),
+            "ftp" | "ftps" | "gsiftp" => Arc::new(FtpLister::new(&self.sessions, options)),
+            _ => Arc::new(HttpLister::new(&self.clients, url, options)?),
         })
     }
 }

@@ -8,7 +8,7 @@ use longhaul_core::units::Bytes;
 use url::Url;
 
 use super::local_walk::seconds;
-use super::upload_tree::UploadFile;
+use super::upload_walk::UploadFile;
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::job::TransferOptions;

@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_core::proto::http::{Ask, ETag, FileRange, ResponseHead};
+use longhaul_core::proto::http::{ETag, FileRange, RequestMethod, ResponseHead};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
@@ -98,7 +98,7 @@ fn send_under(
         sent => sent?,
     }
     session.context.source.check()?;
-    let length = session.exchange(step(Ask::Head))?;
+    let length = session.exchange(step(RequestMethod::Head))?;
     if length.head.status() != 200 || length.head.content_length() != Some(size) {
         tracing::warn!("{} has not the size of what was sent: the file is sent in one piece", session.at());
         return Ok(false);
@@ -115,19 +115,21 @@ fn send_under(
 /// last answer.
 fn rename(session: &mut UploadSession<'_>, file: &ResolvedUrl) -> Result<u16, UploadError> {
     let to = file.url().as_str();
-    let status = session.exchange(step(Ask::Move { to, replaces: None }))?.head.status();
+    let status = session.exchange(step(RequestMethod::Move { to, replaces: None }))?.head.status();
     if status != 412 {
         return Ok(status);
     }
     let temporary = session.target.clone();
     session.aim(file.clone());
-    let there = session.exchange(step(Ask::Head))?;
+    let there = session.exchange(step(RequestMethod::Head))?;
     let is_file = there.head.status() == 200 && session.target.url() == file.url();
     session.aim(temporary);
     // A directory has no ETag.
     let tag = there.head.text("etag").and_then(ETag::parse).filter(|_| is_file);
     match tag {
-        Some(tag) => Ok(session.exchange(step(Ask::Move { to, replaces: Some(&tag) }))?.head.status()),
+        Some(tag) => {
+            Ok(session.exchange(step(RequestMethod::Move { to, replaces: Some(&tag) }))?.head.status())
+        }
         None => Ok(status),
     }
 }
@@ -135,8 +137,8 @@ fn rename(session: &mut UploadSession<'_>, file: &ResolvedUrl) -> Result<u16, Up
 /// Sends the second byte, and requests the resulting size.
 fn stores_ranges(session: &mut UploadSession<'_>, whole: Bytes) -> Result<bool, UploadError> {
     let range = ByteRange::new(1, 2);
-    let probe = UploadStep { body: Some(range), ..step(Ask::PutRange(FileRange { range, whole })) };
-    let mut size = |connection: &mut Connection| Ok(connection.send(Ask::Head).map(|()| true)?);
+    let probe = UploadStep { body: Some(range), ..step(RequestMethod::PutRange(FileRange { range, whole })) };
+    let mut size = |connection: &mut Connection| Ok(connection.send(RequestMethod::Head).map(|()| true)?);
     let stored = session.exchange_before(probe, Some(&mut size))?;
     if !(200..300).contains(&stored.head.status()) {
         session.close();
@@ -144,13 +146,13 @@ fn stores_ranges(session: &mut UploadSession<'_>, whole: Bytes) -> Result<bool, 
     }
     let found = match session.trailing_answer()? {
         Some(found) => found,
-        None => session.exchange(step(Ask::Head))?,
+        None => session.exchange(step(RequestMethod::Head))?,
     };
     Ok(found.head.status() == 200 && found.head.content_length() == Some(Bytes::new(range.end())))
 }
 
-fn step(ask: Ask<'_>) -> UploadStep<'_> {
-    UploadStep::new("a part of the file", ask)
+fn step(method: RequestMethod<'_>) -> UploadStep<'_> {
+    UploadStep::new("a part of the file", method)
 }
 
 /// Deletes the temporary file, even after an interrupt; warns if it remains.
@@ -159,7 +161,7 @@ fn discard(session: &mut UploadSession<'_>, mut temporary: ResolvedUrl) {
     let cancel = Cancel::new().child_until(Instant::now() + DISCARD_TIMEOUT);
     let delete = |target: &mut ResolvedUrl| {
         let mut connection = session.client.connect_fresh(target, &cancel)?;
-        connection.send(Ask::Delete)?;
+        connection.send(RequestMethod::Delete)?;
         Ok::<_, HttpError>(connection.read_head()?.status())
     };
     match delete(&mut temporary) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::proto::http::{Ask, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
+use longhaul_core::proto::http::{RequestMethod, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Retry;
@@ -62,7 +62,7 @@ impl<'a> HttpUpload<'a> {
     fn choose_way(&mut self) -> Result<UploadWay, UploadError> {
         let session = &mut self.session;
         let UploadContext { request, progress, source, .. } = session.context;
-        let step = UploadStep::new("to report its capabilities", Ask::Options);
+        let step = UploadStep::new("to report its capabilities", RequestMethod::Options);
         let resource = UploadResource::new(source, &request.url, request.verify.is_some());
         session.patience = Some(PATIENCE);
         let alone = |session: &mut UploadSession<'_>| session.exchange(step).map(|answer| (answer, None));
@@ -254,7 +254,7 @@ fn send_whole(session: &mut UploadSession<'_>, max_ranges: &mut Option<usize>) -
         let UploadContext { progress, source, reader, .. } = session.context;
         progress.found(&RangeSet::new(), source, reader);
     }
-    let put = UploadStep::new("the upload", Ask::Put { length: size, expects: true });
+    let put = UploadStep::new("the upload", RequestMethod::Put { length: size, expects: true });
     let step = UploadStep { body: Some(ByteRange::with_len(0, size)), ..put };
     session.return_to_original();
     let answer = session.exchange(step)?;
@@ -269,7 +269,7 @@ fn send_whole(session: &mut UploadSession<'_>, max_ranges: &mut Option<usize>) -
 /// compress answers: without a size to compare, a warning is emitted.
 fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
     let size = session.context.progress.size;
-    let step = UploadStep::new("to report the size of the file", Ask::Head);
+    let step = UploadStep::new("to report the size of the file", RequestMethod::Head);
     // The target of a redirect may be valid for one request only.
     session.return_to_original();
     session.patience = Some(PATIENCE);

@@ -121,7 +121,7 @@ mod tests {
             verify: None,
             congestion: None,
             transfer: TransferOptions { memory: Some(memory.to_owned()), ..TransferOptions::default() },
-            sessions: super::super::request::FtpSessions::default(),
+            sessions: Arc::default(),
         }
     }
 

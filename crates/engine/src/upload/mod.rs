@@ -51,8 +51,9 @@ use longhaul_core::event::{Done, JobObserver, LossCounts};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 
+pub use crate::source::gridftp::FtpSessions;
 pub use error::UploadError;
-pub use request::{FtpSessions, PutRequest, destination};
+pub use request::{PutRequest, destination};
 
 use crate::cancel::Cancel;
 use crate::pacing::{CongestionPlan, PacingThread};

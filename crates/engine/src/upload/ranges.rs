@@ -8,7 +8,7 @@ use std::thread;
 use crossbeam_channel::Receiver;
 use longhaul_core::failure::Failure;
 use longhaul_core::pace::Pace;
-use longhaul_core::proto::http::{Ask, FileRange, UploadRange};
+use longhaul_core::proto::http::{FileRange, RequestMethod, UploadRange};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::tune::streams::{StreamBound, StreamTunerStart};
@@ -56,10 +56,10 @@ pub(super) struct RangeTarget<'a> {
 
 impl RangeTarget<'_> {
     /// Creates the request for a range of a file of `whole` bytes.
-    pub(super) fn ask(&self, range: ByteRange, whole: Bytes) -> Ask<'static> {
+    pub(super) fn ask(&self, range: ByteRange, whole: Bytes) -> RequestMethod<'static> {
         match self.query {
-            Some(_) => Ask::PatchRange(UploadRange { range, whole, hash: self.hash }),
-            None => Ask::PutRange(FileRange { range, whole }),
+            Some(_) => RequestMethod::PatchRange(UploadRange { range, whole, hash: self.hash }),
+            None => RequestMethod::PutRange(FileRange { range, whole }),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The request of an upload.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use url::Url;
 
 use super::error::UploadError;
 use crate::send::ReaderChoice;
-use crate::source::gridftp::Sessions;
+use crate::source::gridftp::FtpSessions;
 use crate::source::listing::ESCAPED;
 use crate::transfer::TransferOptions;
 use crate::verify::Verify;
@@ -30,29 +29,8 @@ pub struct PutRequest {
     pub congestion: Option<String>,
     /// The settings that downloads have, too.
     pub transfer: TransferOptions,
-    /// Sessions with FTP servers, kept by earlier uploads.
-    pub sessions: FtpSessions,
-}
-
-/// Logged-in sessions with FTP servers, kept between uploads; clones share them.
-#[derive(Clone, Default)]
-pub struct FtpSessions(Arc<Sessions>);
-
-impl FtpSessions {
-    /// Shares the sessions of an engine.
-    pub(crate) fn new(sessions: Arc<Sessions>) -> Self {
-        Self(sessions)
-    }
-
-    pub(super) fn get(&self) -> &Sessions {
-        &self.0
-    }
-}
-
-impl fmt::Debug for FtpSessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FtpSessions")
-    }
+    /// The sessions of earlier uploads.
+    pub sessions: Arc<FtpSessions>,
 }
 
 /// Returns the URL for the file at `path`: `url`, with the file's name appended if `url` ends in

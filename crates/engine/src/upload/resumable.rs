@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::proto::http::{
-    Ask, ResponseHead, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UPLOAD_RANGES, UploadId, UploadPart,
-    parse_held_ranges, parse_upload_bool, parse_upload_bytes,
+    RequestMethod, ResponseHead, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, UPLOAD_RANGES, UploadId,
+    UploadPart, parse_held_ranges, parse_upload_bool, parse_upload_bytes,
 };
 use longhaul_core::proto::metalink::{Metalink, Pieces};
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -84,8 +84,8 @@ impl UploadResource {
         Self { query, asked_to_complete: Cell::new(false) }
     }
 
-    fn step<'a>(&'a self, name: &'static str, ask: Ask<'a>) -> UploadStep<'a> {
-        UploadStep { query: Some(&self.query), ..UploadStep::new(name, ask) }
+    fn step<'a>(&'a self, name: &'static str, method: RequestMethod<'a>) -> UploadStep<'a> {
+        UploadStep { query: Some(&self.query), ..UploadStep::new(name, method) }
     }
 
     /// Returns the target for ranges of the upload; `began` is whether the server has a part of it.
@@ -96,7 +96,7 @@ impl UploadResource {
 
     /// Creates the request for the server's offset.
     pub(super) fn status_step(&self) -> UploadStep<'_> {
-        self.step("to report its offset", Ask::Head)
+        self.step("to report its offset", RequestMethod::Head)
     }
 
     /// Requests the server's offset, unless the answer has arrived `ahead`; `None` if the upload is
@@ -147,7 +147,7 @@ impl UploadResource {
         &self,
         session: &mut UploadSession<'_>,
     ) -> Result<Option<UploadAnswer>, UploadError> {
-        let step = self.step("to start over", Ask::Delete);
+        let step = self.step("to start over", RequestMethod::Delete);
         let (answer, ahead) = session.exchange_both(step, self.status_step())?;
         if answer.head.status() != 404 {
             session.require_success(step.name, &answer)?;
@@ -166,7 +166,7 @@ impl UploadResource {
         let (hash, expects) = (hashes_in_passing(session), session.asks_first);
         let part = UploadPart { offset, length: whole - offset, whole, hash, expects };
         let body = Some(ByteRange::new(offset.get(), whole.get()));
-        let step = UploadStep { body, ..self.step("the upload", Ask::Patch(part)) };
+        let step = UploadStep { body, ..self.step("the upload", RequestMethod::Patch(part)) };
         let (source, progress) = (session.context.source, session.context.progress);
         let mut complete = |connection: &mut Connection| {
             let digest = match &mut *progress.hashing.lock() {
@@ -180,7 +180,7 @@ impl UploadResource {
             progress.emit(&Event::Verifying);
             let digest = digest.as_ref().map(repr_digest);
             self.asked_to_complete.set(true);
-            connection.send(Ask::Complete { whole, digest: digest.as_deref(), hash })?;
+            connection.send(RequestMethod::Complete { whole, digest: digest.as_deref(), hash })?;
             Ok(true)
         };
         let answer = session.exchange_before(step, Some(&mut complete))?;
@@ -204,8 +204,8 @@ impl UploadResource {
     ) -> Result<Option<Pieces>, UploadError> {
         let digest = digest.map(repr_digest);
         let (whole, hash) = (session.context.progress.size, hashes_in_passing(session));
-        let ask = Ask::Complete { whole, digest: digest.as_deref(), hash };
-        let step = self.step("to complete the upload", ask);
+        let method = RequestMethod::Complete { whole, digest: digest.as_deref(), hash };
+        let step = self.step("to complete the upload", method);
         // A redirect is followed by a separate request.
         let ahead = ahead.filter(|answer| !Redirects::keeps_method(answer.head.status()));
         self.asked_to_complete.set(true);

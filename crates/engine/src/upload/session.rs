@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::failure::Failure;
 use longhaul_core::pace::Pace;
-use longhaul_core::proto::http::{Ask, ResponseHead};
+use longhaul_core::proto::http::{RequestMethod, ResponseHead};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::tcp_info;
@@ -96,7 +96,7 @@ pub(super) struct UploadStep<'a> {
     pub(super) name: &'static str,
     /// The query that turns the file's URL into that of its upload resource.
     pub(super) query: Option<&'a str>,
-    pub(super) ask: Ask<'a>,
+    pub(super) method: RequestMethod<'a>,
     /// The part of the file sent as the body.
     pub(super) body: Option<ByteRange>,
     /// A request sent in the same flight; neither has a body then.
@@ -105,8 +105,8 @@ pub(super) struct UploadStep<'a> {
 
 impl<'a> UploadStep<'a> {
     /// Creates a request for the file's URL, without a body.
-    pub(super) fn new(name: &'static str, ask: Ask<'a>) -> Self {
-        Self { name, query: None, ask, body: None, behind: None }
+    pub(super) fn new(name: &'static str, method: RequestMethod<'a>) -> Self {
+        Self { name, query: None, method, body: None, behind: None }
     }
 }
 
@@ -146,10 +146,10 @@ impl<'a> UploadSession<'a> {
         loop {
             let answer = self.exchange_once(step, trailing.as_deref_mut());
             let answer = answer.inspect_err(|error| self.abandon(error))?;
-            if answer.head.status() == 417 && step.ask.expects_continue() {
+            if answer.head.status() == 417 && step.method.expects_continue() {
                 // RFC 9110, section 10.1.1. The body was not sent, so the next request has a
                 // connection of its own.
-                step.ask = step.ask.without_expectation();
+                step.method = step.method.without_expectation();
                 continue;
             }
             let settled = self.settle(&step, answer);
@@ -175,7 +175,8 @@ impl<'a> UploadSession<'a> {
         second: UploadStep<'_>,
     ) -> Result<(UploadAnswer, Option<UploadAnswer>), UploadError> {
         let answer = self.exchange(UploadStep { behind: Some(&second), ..first })?;
-        let is_expected = matches!(first.ask, Ask::Delete) || answer.head.accepts_partial_uploads();
+        let is_expected =
+            matches!(first.method, RequestMethod::Delete) || answer.head.accepts_partial_uploads();
         let ahead = self.trailing_answer_within(if is_expected { None } else { Some(BEHIND) });
         Ok((answer, ahead.unwrap_or_default()))
     }
@@ -188,7 +189,7 @@ impl<'a> UploadSession<'a> {
     ) -> Result<Option<UploadAnswer>, UploadError> {
         if (300..400).contains(&answer.head.status()) {
             self.follow(step, &answer.head)?;
-            return Ok(matches!(step.ask, Ask::Patch(_)).then_some(answer));
+            return Ok(matches!(step.method, RequestMethod::Patch(_)).then_some(answer));
         }
         let Some(target) = self.client.answer_challenge(&self.target, &answer.head)? else {
             return Ok(Some(answer));
@@ -207,7 +208,7 @@ impl<'a> UploadSession<'a> {
     /// its query.
     fn follow(&mut self, step: &UploadStep<'_>, head: &ResponseHead) -> Result<(), UploadError> {
         let status = head.status();
-        let is_safe = step.ask.is_head() && Redirects::is_redirect(status);
+        let is_safe = step.method.is_head() && Redirects::is_redirect(status);
         if !is_safe && !Redirects::keeps_method(status) {
             return Err(self.refused_redirect(head));
         }
@@ -243,15 +244,15 @@ impl<'a> UploadSession<'a> {
             return Err(Failure::interrupted().into());
         };
         client.aim(connection, &requested)?;
-        connection.send(step.ask)?;
+        connection.send(step.method)?;
         if let Some(behind) = step.behind {
             client.aim(connection, &self.target.with_query(behind.query))?;
-            connection.send(behind.ask)?;
+            connection.send(behind.method)?;
             // Errors name the URL.
             client.aim(connection, &requested)?;
         }
         let consents = |connection: &mut Connection| {
-            if step.ask.expects_continue() { connection.await_continue(CONTINUE) } else { Ok(true) }
+            if step.method.expects_continue() { connection.await_continue(CONTINUE) } else { Ok(true) }
         };
         let body = step.body.filter(|range| !range.is_empty());
         let mut is_early = body.is_some();

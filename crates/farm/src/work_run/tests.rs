@@ -1,10 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_engine::job::{ExistingFilePolicy, TransferOptions};
 use longhaul_engine::sink::memory_budget::AppBuffer;
-use longhaul_engine::sink::writer::WriterChoice;
-use longhaul_engine::verify::Verify;
 
 use super::*;
 use crate::budget::HostUse;
@@ -77,18 +74,7 @@ impl FileDisplay for NoDisplay {
 }
 
 fn options() -> JobOptions {
-    JobOptions {
-        transfer: TransferOptions::default(),
-        segment: None,
-        count_pages: false,
-        verify: Verify::default(),
-        writer: WriterChoice::Auto,
-        max_size: None,
-        assume_unchanged: false,
-        existing: ExistingFilePolicy::default(),
-        keep_time: true,
-        logins_for: None,
-    }
+    JobOptions { keep_time: true, ..JobOptions::default() }
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub use multipart::MultipartByteranges;
 pub use range_answer::{RangeAnswer, UNASKED};
 pub use range_header::{MAX_RANGES, RangeHeader};
 pub use reply_head::{ReplyHead, reason};
-pub use request::{Ask, FileRange, RangeRequest, Request, UploadPart, UploadRange};
+pub use request::{FileRange, RangeRequest, Request, RequestMethod, UploadPart, UploadRange};
 pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, RequestHead};
 pub use request_target::{TargetError, TargetPath};
 pub use response::{Framing, MAX_RESPONSE_HEAD, ResponseHead};

@@ -47,7 +47,7 @@ impl RangeRequest {
 
 /// The method of a request with its arguments.
 #[derive(Debug, Clone, Copy)]
-pub enum Ask<'a> {
+pub enum RequestMethod<'a> {
     /// Requests the file or a range of it, without a content coding.
     Get(Option<&'a RangeRequest>),
     /// Requests the head of the answer to a GET.
@@ -137,28 +137,28 @@ pub struct Request<'a> {
     /// Further fields, in order.
     pub headers: &'a [HeaderField],
     /// The method and its arguments.
-    pub ask: Ask<'a>,
+    pub method: RequestMethod<'a>,
 }
 
 impl Request<'_> {
     /// Encodes the head (RFC 9112, section 3).
     pub fn encode(&self) -> Vec<u8> {
-        let mut head = Head(format!("{} {} HTTP/1.1\r\n", self.ask.method(), self.target));
+        let mut head = Head(format!("{} {} HTTP/1.1\r\n", self.method.name(), self.target));
         if !self.headers.iter().any(|h| h.is("host")) {
             head.field("Host", &self.host);
         }
-        for header in self.headers.iter().filter(|h| !self.ask.sets(h)) {
+        for header in self.headers.iter().filter(|h| !self.method.sets(h)) {
             head.field(header.name(), &header.value());
         }
-        self.ask.write(&mut head);
+        self.method.write(&mut head);
         head.0.push_str("\r\n");
         head.0.into_bytes()
     }
 }
 
-impl Ask<'_> {
-    /// Returns the method.
-    pub fn method(&self) -> &'static str {
+impl RequestMethod<'_> {
+    /// Returns the name of the method.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Get(_) => "GET",
             Self::Head => "HEAD",
@@ -206,7 +206,7 @@ impl Ask<'_> {
         match self {
             Self::Put { length, .. } => Self::Put { length, expects: false },
             Self::Patch(part) => Self::Patch(UploadPart { expects: false, ..part }),
-            ask => ask,
+            method => method,
         }
     }
 
@@ -329,11 +329,11 @@ mod tests {
     use super::*;
 
     fn encode(headers: &[HeaderField], range: Option<&RangeRequest>) -> String {
-        ask(headers, Ask::Get(range))
+        ask(headers, RequestMethod::Get(range))
     }
 
-    fn ask(headers: &[HeaderField], ask: Ask<'_>) -> String {
-        String::from_utf8(Request { target: "/a?b", host: "h:81", headers, ask }.encode()).unwrap()
+    fn ask(headers: &[HeaderField], method: RequestMethod<'_>) -> String {
+        String::from_utf8(Request { target: "/a?b", host: "h:81", headers, method }.encode()).unwrap()
     }
 
     /// Asserts the method and the lines between Host and the end of the head.
@@ -361,35 +361,37 @@ mod tests {
         let part = UploadPart { offset, length, whole, hash: false, expects: true };
         let lines = "Content-Type: application/partial-upload\r\nUpload-Offset: 5\r\nUpload-Length: 7\r\n\
             Upload-Complete: ?0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n";
-        assert_head(&ask(&[], Ask::Patch(part)), "PATCH", lines);
-        let complete = ask(&[], Ask::Complete { whole, digest: Some("blake3=:AA==:"), hash: false });
+        assert_head(&ask(&[], RequestMethod::Patch(part)), "PATCH", lines);
+        let complete =
+            ask(&[], RequestMethod::Complete { whole, digest: Some("blake3=:AA==:"), hash: false });
         let lines = "Content-Type: application/partial-upload\r\nUpload-Offset: 7\r\nUpload-Length: 7\r\nUpload-Complete: ?1\r\n\
             Repr-Digest: blake3=:AA==:\r\nAccept: application/metalink4+xml\r\nContent-Length: 0\r\n";
         assert_head(&complete, "PATCH", lines);
-        let unasked = ask(&[], Ask::Patch(UploadPart { expects: false, ..part }));
+        let unasked = ask(&[], RequestMethod::Patch(UploadPart { expects: false, ..part }));
         assert!(unasked.ends_with("\r\nContent-Length: 2\r\n\r\n"), "{unasked}");
-        let hashed = ask(&[], Ask::Patch(UploadPart { hash: true, ..part }));
+        let hashed = ask(&[], RequestMethod::Patch(UploadPart { hash: true, ..part }));
         assert!(hashed.contains("\r\nWant-Repr-Digest: blake3=10\r\n"), "{hashed}");
         let typed = ["Content-Type: text/plain".parse().unwrap()];
-        assert_eq!(ask(&typed, Ask::Patch(part)), ask(&[], Ask::Patch(part)));
-        let put = |headers: &[HeaderField]| ask(headers, Ask::Put { length: Bytes::ZERO, expects: true });
+        assert_eq!(ask(&typed, RequestMethod::Patch(part)), ask(&[], RequestMethod::Patch(part)));
+        let put =
+            |headers: &[HeaderField]| ask(headers, RequestMethod::Put { length: Bytes::ZERO, expects: true });
         assert!(put(&typed).contains("\r\nContent-Type: text/plain\r\n"));
         assert_head(&put(&[]), "PUT", "Content-Length: 0\r\n");
-        assert_head(&ask(&[], Ask::Options), "OPTIONS", "");
+        assert_head(&ask(&[], RequestMethod::Options), "OPTIONS", "");
     }
 
     #[test]
     fn ranges_and_renaming_replace_the_users_fields() {
         let (range, whole) = (ByteRange::new(5, 7), Bytes::new(9));
         let own = ["Content-Range: bytes 0-0/1".parse().unwrap(), "Overwrite: T".parse().unwrap()];
-        let patch = ask(&own[..1], Ask::PatchRange(UploadRange { range, whole, hash: true }));
+        let patch = ask(&own[..1], RequestMethod::PatchRange(UploadRange { range, whole, hash: true }));
         let lines = "Content-Type: application/partial-upload\r\nContent-Range: bytes 5-6/9\r\nUpload-Complete: ?0\r\n\
             Want-Repr-Digest: blake3=10\r\nContent-Length: 2\r\n";
         assert_head(&patch, "PATCH", lines);
-        let put = ask(&own[..1], Ask::PutRange(FileRange { range, whole }));
+        let put = ask(&own[..1], RequestMethod::PutRange(FileRange { range, whole }));
         assert_head(&put, "PUT", "Content-Range: bytes 5-6/9\r\nContent-Length: 2\r\n");
         let tag = ETag::parse("W/\"1-2\"");
-        let rename = |own, replaces| ask(own, Ask::Move { to: "http://h:81/c", replaces });
+        let rename = |own, replaces| ask(own, RequestMethod::Move { to: "http://h:81/c", replaces });
         assert_head(&rename(&own[1..], None), "MOVE", "Destination: http://h:81/c\r\nOverwrite: F\r\n");
         let over = "Destination: http://h:81/c\r\nOverwrite: T\r\nIf: <http://h:81/c> ([W/\"1-2\"])\r\n";
         assert_head(&rename(&[], tag.as_ref()), "MOVE", over);

@@ -17,7 +17,7 @@ use crate::job::joining_mirrors::{SAMPLE, agrees, sample_of};
 use crate::sink::file_slice::FileSlice;
 use crate::sink::journal::{Journal, SourceMatch, StoredJournal};
 use crate::sink::part_file::PartFile;
-use crate::source::{Ask, Description, Resume, Source};
+use crate::source::{DescribeRequest, Description, Resume, Source};
 use crate::transfer::error::TransferError;
 
 /// The length of each source's first request if several sources share the file, before its size is
@@ -62,7 +62,7 @@ impl Opener<'_> {
             let limited = self.cancel.child_until(Instant::now() + TRY_LIMIT);
             let cancel = if waits { self.cancel } else { &limited };
             let left = self.left(prior.as_ref());
-            let ask = Ask {
+            let request = DescribeRequest {
                 resume: resume.clone(),
                 at_most,
                 left,
@@ -71,7 +71,7 @@ impl Opener<'_> {
                 cancel,
                 emit: self.emit,
             };
-            let description = match (source.describe(&ask), &prior) {
+            let description = match (source.describe(&request), &prior) {
                 (Err(error), _) if error.cause == Cause::Interrupted && !self.cancel.is_cancelled() => {
                     return Err(Failure::unanswered(source.shown(), TRY_LIMIT).into());
                 }

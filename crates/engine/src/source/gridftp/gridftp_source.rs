@@ -20,7 +20,7 @@ use super::login::ServerAccess;
 use super::passive_connection;
 use super::remote_address::RemoteAddress;
 use super::remote_state::RemoteState;
-use super::sessions::{Session, Sessions};
+use super::sessions::{FtpSessions, Session};
 use super::unproved::compare;
 use super::worker::GridFtpWorker;
 use crate::cancel::Cancel;
@@ -28,8 +28,8 @@ use crate::path_memory::{Endpoint, KnownPath, Paths};
 use crate::retry_loop::Retries;
 use crate::source::http::{SafeUrl, SourceOptions};
 use crate::source::{
-    Ask, Description, FileFacts, Published, RangeAccess, ServerPath, Source, StreamPeer, StreamWorker,
-    first_window, may_pay_several,
+    DescribeRequest, Description, FileDescription, Published, RangeAccess, ServerPath, Source, StreamPeer,
+    StreamWorker, first_window, may_pay_several,
 };
 use crate::transfer::Streams;
 
@@ -38,7 +38,7 @@ pub(crate) struct GridFtpSource<'e> {
     url: Url,
     shown: String,
     options: SourceOptions,
-    sessions: &'e Sessions,
+    sessions: &'e FtpSessions,
     paths: Arc<Paths>,
     described: Mutex<Option<Arc<LoginResult>>>,
     /// The session that described the file, for the first worker, and the range to lease first.
@@ -61,7 +61,12 @@ pub(super) struct LoginResult {
 }
 
 impl<'e> GridFtpSource<'e> {
-    pub(crate) fn new(url: Url, options: SourceOptions, sessions: &'e Sessions, paths: Arc<Paths>) -> Self {
+    pub(crate) fn new(
+        url: Url,
+        options: SourceOptions,
+        sessions: &'e FtpSessions,
+        paths: Arc<Paths>,
+    ) -> Self {
         Self {
             shown: SafeUrl::of(&url).to_string(),
             url,
@@ -109,11 +114,19 @@ impl<'e> GridFtpSource<'e> {
     }
 
     /// Retries if the server was only slow or busy, but not if it is unreachable.
-    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<(Session, LoginResult), Failure> {
-        let retries =
-            Retries { most: self.options.transfer.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
-        let attempt = |(): &mut (), _: &mut _| Ok(self.open_once(access, ask.cancel)?);
-        retries.repeat(&mut (), attempt, |(), error: &Failure| error.first_retry().unless(!ask.waits))
+    fn open(
+        &self,
+        access: &ServerAccess<'_>,
+        request: &DescribeRequest<'_>,
+    ) -> Result<(Session, LoginResult), Failure> {
+        let retries = Retries {
+            most: self.options.transfer.retries,
+            stream: 0,
+            emit: request.emit,
+            rest: request.cancel,
+        };
+        let attempt = |(): &mut (), _: &mut _| Ok(self.open_once(access, request.cancel)?);
+        retries.repeat(&mut (), attempt, |(), error: &Failure| error.first_retry().unless(!request.waits))
     }
 
     /// Logs in, and finds whether ranges can be fetched.
@@ -141,7 +154,12 @@ impl<'e> GridFtpSource<'e> {
         }
     }
 
-    fn description(&self, session: &Session, opened: &LoginResult, ask: &Ask<'_>) -> Description {
+    fn description(
+        &self,
+        session: &Session,
+        opened: &LoginResult,
+        request: &DescribeRequest<'_>,
+    ) -> Description {
         let state = &opened.state;
         let socket = session.control.transport.socket();
         let rtt = session.control.rtt().unwrap_or_default();
@@ -150,12 +168,12 @@ impl<'e> GridFtpSource<'e> {
         let assumed = self.options.assume_unchanged.then_some(Identity::AssumedUnchanged);
         let identity = state.identity().or(assumed).filter(|_| size.is_some());
         let by_ranges = identity.is_some() && opened.by_ranges;
-        let first = match (&ask.resume, size) {
+        let first = match (&request.resume, size) {
             (Some(resume), _) if by_ranges => ByteRange::new(resume.gap.start(), resume.gap.start()),
             _ if by_ranges => ByteRange::new(0, 0),
             (_, size) => ByteRange::new(0, size.map_or(u64::MAX, Bytes::get)),
         };
-        let file = FileFacts {
+        let file = FileDescription {
             size,
             identity,
             state: state.identity().map(|identity| identity.to_string()),
@@ -210,9 +228,9 @@ impl StreamPeer for GridFtpSource<'_> {
 }
 
 impl Source for GridFtpSource<'_> {
-    fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure> {
-        let (session, mut opened) = self.open(&self.access()?, ask)?;
-        let description = self.description(&session, &opened, ask);
+    fn describe(&self, request: &DescribeRequest<'_>) -> Result<Description, Failure> {
+        let (session, mut opened) = self.open(&self.access()?, request)?;
+        let description = self.description(&session, &opened, request);
         opened.by_ranges = !description.ranges.whole;
         opened.extended &= opened.by_ranges;
         *self.described.lock() = Some(Arc::new(opened));

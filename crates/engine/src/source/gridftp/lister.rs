@@ -16,7 +16,7 @@ use super::login::ServerAccess;
 use super::passive_connection;
 use super::remote_address::{RemoteAddress, Scheme};
 use super::remote_state::is_unknown_command;
-use super::sessions::{Session, Sessions};
+use super::sessions::{FtpSessions, Session};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
 use crate::source::http::SafeUrl;
@@ -28,12 +28,12 @@ use crate::source::listing::{
 /// Lists the directories of an FTP server; shares sessions with file transfers.
 #[derive(Clone)]
 pub(crate) struct FtpLister {
-    sessions: Arc<Sessions>,
+    sessions: Arc<FtpSessions>,
     options: ListerOptions,
 }
 
 impl FtpLister {
-    pub(crate) fn new(sessions: &Arc<Sessions>, options: ListerOptions) -> Self {
+    pub(crate) fn new(sessions: &Arc<FtpSessions>, options: ListerOptions) -> Self {
         Self { sessions: Arc::clone(sessions), options }
     }
 

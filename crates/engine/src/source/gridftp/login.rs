@@ -13,7 +13,7 @@ use super::gsi::DataCredential;
 use super::remote_address::{RemoteAddress, Scheme};
 use super::remote_state::{RemoteState, StateCommands};
 use super::security;
-use super::sessions::{Session, SessionKey, Sessions};
+use super::sessions::{FtpSessions, Session, SessionKey};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, SocketSettings, Transport, dial};
 use crate::source::http::{ClientConfig, Credentials, is_loopback};
@@ -41,7 +41,7 @@ type SessionAndState = (Session, Result<RemoteState, FtpError>);
 pub(super) struct ServerAccess<'a> {
     pub(super) address: RemoteAddress,
     pub(super) config: &'a ClientConfig,
-    pub(super) sessions: &'a Sessions,
+    pub(super) sessions: &'a FtpSessions,
     key: SessionKey,
 }
 
@@ -54,7 +54,7 @@ impl<'a> ServerAccess<'a> {
     pub(super) fn new(
         mut address: RemoteAddress,
         config: &'a ClientConfig,
-        sessions: &'a Sessions,
+        sessions: &'a FtpSessions,
     ) -> Result<Self, FtpError> {
         if config.encrypt && address.scheme == Scheme::Ftp {
             let why = "it has no encryption; use ftps:// or gsiftp://, or leave out --encrypt";

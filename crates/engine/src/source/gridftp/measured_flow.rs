@@ -13,7 +13,7 @@ use super::error::FtpError;
 use super::login::ServerAccess;
 use super::passive_connection;
 use super::remote_address::RemoteAddress;
-use super::sessions::{Session, Sessions};
+use super::sessions::{FtpSessions, Session};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, SocketSettings, Transport, dial};
 use crate::source::http::ClientConfig;
@@ -48,7 +48,7 @@ pub(crate) fn file_size(
     config: &ClientConfig,
     cancel: &Cancel,
 ) -> Result<Option<Bytes>, FtpError> {
-    let sessions = Sessions::default();
+    let sessions = FtpSessions::default();
     let access = ServerAccess::new(RemoteAddress::of(url)?, config, &sessions)?;
     let (_, state) = access.open(cancel)?;
     Ok(state.size)
@@ -74,7 +74,7 @@ impl MeasuredFlow {
         (part, parts): (u32, u32),
         cancel: &Cancel,
     ) -> Result<Self, FtpError> {
-        let sessions = Sessions::default();
+        let sessions = FtpSessions::default();
         let access = ServerAccess::new(RemoteAddress::of(url)?, config, &sessions)?;
         let (mut session, state) = access.open(cancel)?;
         let start = state.size.map_or(0, |size| size.get() / u64::from(parts.max(1)) * u64::from(part));

@@ -6,7 +6,7 @@
 //!  extended_mode (MODE E)    one control connection; PORT, ERET chunk after chunk; the server opens N data connections
 //!  stream_mode (MODE S)      one control connection per stream; EPSV, REST, RETR; closed at the end of the range
 //!  store                     the operations of upload/gridftp: EPSV, STOR, ESTO, CKSM, MFMT, RNTO
-//!  Sessions                  keeps logged-in control connections, and their data connections, for further files
+//!  FtpSessions               keeps logged-in control connections, and their data connections, for further files
 //! ```
 //!
 //! The syntax and rules of the protocol are in `core::proto::gridftp`; this module handles sockets,
@@ -36,5 +36,5 @@ pub(crate) use error::FtpError;
 pub(crate) use gridftp_source::GridFtpSource;
 pub(crate) use lister::FtpLister;
 pub(crate) use measured_flow::{MeasuredFlow, features, file_size};
-pub(crate) use sessions::Sessions;
+pub use sessions::FtpSessions;
 pub(crate) use store::{BlockDialler, StoreSession, StoreStart, StoreTarget};

@@ -1,6 +1,7 @@
 //! Logged-in control connections that an engine keeps for further files.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::Algorithm;
@@ -186,15 +187,21 @@ pub(super) struct ServerQuirks {
     pub(super) lacks_mlsd: bool,
 }
 
-/// The sessions of an engine.
+/// Logged-in sessions with FTP servers, kept between transfers.
 #[derive(Default)]
-pub(crate) struct Sessions {
+pub struct FtpSessions {
     kept: Mutex<ExpiringList<Session>>,
     pub(super) hosts: ResolvedHosts,
     quirks: Mutex<HashMap<(Host<String>, u16), ServerQuirks>>,
 }
 
-impl Sessions {
+impl fmt::Debug for FtpSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FtpSessions")
+    }
+}
+
+impl FtpSessions {
     /// Takes the most recently used kept session, for a file at the URL `at`.
     pub(super) fn take(&self, key: &SessionKey, at: &str) -> Option<Session> {
         let mut session = self.kept.lock().take(|session| session.key == *key, Instant::now())?;

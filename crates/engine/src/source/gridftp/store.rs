@@ -16,7 +16,7 @@ use super::error::FtpError;
 use super::login::ServerAccess;
 use super::passive_connection::{self, check_handshake};
 use super::remote_address::RemoteAddress;
-use super::sessions::{Session, Sessions};
+use super::sessions::{FtpSessions, Session};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Transport, dial};
 use crate::source::http::ClientConfig;
@@ -53,7 +53,7 @@ impl<'a> StoreTarget<'a> {
         url: &Url,
         suffix: &str,
         config: &'a ClientConfig,
-        sessions: &'a Sessions,
+        sessions: &'a FtpSessions,
     ) -> Result<Self, FtpError> {
         // The login decides whether the path is relative or absolute.
         let mut access = ServerAccess::new(RemoteAddress::of(url)?, config, sessions)?;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::failure::{Failure, FailureKind};
-use longhaul_core::proto::http::{Ask, HeaderField, RangeRequest, ResponseHead};
+use longhaul_core::proto::http::{HeaderField, RangeRequest, RequestMethod, ResponseHead};
 use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
 use url::{Origin, Url};
@@ -315,12 +315,12 @@ impl Client {
     pub(crate) fn exchange(
         &self,
         url: &Url,
-        ask: Ask<'_>,
+        method: RequestMethod<'_>,
         cancel: &Cancel,
     ) -> Result<ShortAnswer, HttpError> {
         let follows =
-            |status| Redirects::keeps_method(status) || (ask.is_head() && Redirects::is_redirect(status));
-        let mut send = |connection: &mut Connection, _: &ResolvedUrl| connection.send(ask);
+            |status| Redirects::keeps_method(status) || (method.is_head() && Redirects::is_redirect(status));
+        let mut send = |connection: &mut Connection, _: &ResolvedUrl| connection.send(method);
         let (mut connection, head, _) = self.request(url, &mut send, &follows, cancel)?;
         let at = connection.at().clone();
         if matches!(head.status(), 200..=299) {

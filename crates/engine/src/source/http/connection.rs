@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::proto::http::{Ask, HeaderField, RangeRequest, Request, ResponseHead};
+use longhaul_core::proto::http::{HeaderField, RangeRequest, Request, RequestMethod, ResponseHead};
 use longhaul_core::units::Bytes;
 use url::Host;
 
@@ -143,7 +143,7 @@ impl Connection {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_get(&mut self, range: Option<&RangeRequest>) -> Result<(), HttpError> {
-        self.send(Ask::Get(range))
+        self.send(RequestMethod::Get(range))
     }
 
     /// Sends a request's head, without waiting for the answer.
@@ -151,19 +151,21 @@ impl Connection {
     /// # Errors
     /// [`HttpError::ClosedBeforeHead`] where the server has announced that it closes the
     /// connection, [`HttpError::Send`], [`HttpError::Timeout`], and that of a cancellation.
-    pub fn send(&mut self, ask: Ask<'_>) -> Result<(), HttpError> {
+    pub fn send(&mut self, method: RequestMethod<'_>) -> Result<(), HttpError> {
         if !self.reusable() {
             return Err(HttpError::ClosedBeforeHead(self.at().clone(), Bytes::ZERO));
         }
         let RequestLine { target, host, headers, digest, .. } = &self.request;
-        let login = digest.as_ref().and_then(|digest| digest.field(ask.method(), target));
+        let login = digest.as_ref().and_then(|digest| digest.field(method.name(), target));
         let headers = &headers.iter().cloned().chain(login).collect::<Vec<_>>();
-        let request = Request { target, host, headers, ask }.encode();
+        let request = Request { target, host, headers, method }.encode();
         let deadline = Deadline::new(&self.cancel, self.timeouts.head);
         let sent = self.transport.send_all(&request, "taking the request", &deadline);
         self.persistence.reusable = sent.is_ok();
-        self.in_flight.unanswered.push_back(Unanswered { is_head: ask.is_head(), is_safe: ask.is_safe() });
-        self.in_flight.has_unsent_body = ask.has_body();
+        self.in_flight
+            .unanswered
+            .push_back(Unanswered { is_head: method.is_head(), is_safe: method.is_safe() });
+        self.in_flight.has_unsent_body = method.has_body();
         sent
     }
 

@@ -33,7 +33,7 @@ use crate::source::http::http_source::first_answer::{FirstAnswer, handshake_rtt}
 use crate::source::http::http_source::location::Location;
 use crate::source::http::http_source::refit::holds;
 use crate::source::http::http_source::remote_file::{Agreement, RemoteFile, held_by};
-use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
+use crate::source::{DescribeRequest, Description, Source, StreamPeer, StreamWorker};
 use crate::transfer::TransferOptions;
 
 /// The settings of a source.
@@ -169,20 +169,20 @@ impl StreamPeer for HttpSource<'_> {
 }
 
 impl Source for HttpSource<'_> {
-    fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure> {
+    fn describe(&self, request: &DescribeRequest<'_>) -> Result<Description, Failure> {
         let known_pace = self.known_pace();
         let client = self.first_client(known_pace)?;
-        let answer = self.ask(&client, ask, known_pace)?;
+        let answer = self.ask(&client, request, known_pace)?;
         let rtt = handshake_rtt(&answer.opened.connection);
         let untrue = known_pace.is_some_and(|known| !holds(known, answer.file.pace.is_some(), rtt));
-        let (client, answer) = self.refit(client, answer, untrue, ask.cancel)?;
+        let (client, answer) = self.refit(client, answer, untrue, request.cancel)?;
         let mut description = self.description(&answer, known_pace.filter(|_| !untrue));
         if untrue {
             description.path.corrected = self.recall(&self.url).cloned().map(KnownPath::not_paced);
         }
         let head = &answer.opened.head;
         if let Some(coding) = head.content_coding().filter(|_| head.is_coded_on_the_fly()) {
-            (ask.emit)(&Event::Warning(Warning::Coded { url: self.shown.clone(), coding }));
+            (request.emit)(&Event::Warning(Warning::Coded { url: self.shown.clone(), coding }));
         }
         let metalinks = self.metalinks(&answer.opened);
         let FirstAnswer { opened, file, .. } = answer;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use longhaul_core::failure::{Failure, FailureKind};
-use longhaul_core::proto::http::{Ask, HeaderField, ResponseHead, UPLOAD_MTIME};
+use longhaul_core::proto::http::{HeaderField, RequestMethod, ResponseHead, UPLOAD_MTIME};
 use longhaul_core::proto::listing::{
     HtmlLinks, JsonEntries, ListedEntry, ListedKind, ListingError, XmlEntries,
 };
@@ -80,9 +80,9 @@ impl HttpLister {
     }
 
     /// Sends a request without a body; retries if the server is busy.
-    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<ShortAnswer, Failure> {
+    fn ask(&self, url: &Url, method: RequestMethod<'_>, cancel: &Cancel) -> Result<ShortAnswer, Failure> {
         self.options.retrying(&SafeUrl::of(url), cancel, || {
-            let answer = self.client.exchange(url, ask, cancel)?;
+            let answer = self.client.exchange(url, method, cancel)?;
             if Retry::of_status(answer.head.status(), None) != Retry::Never {
                 answer.check()?;
             }
@@ -101,7 +101,7 @@ impl RemoteDirectories for HttpLister {
     }
 
     fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, Failure> {
-        let answer = self.ask(file, Ask::Head, cancel)?;
+        let answer = self.ask(file, RequestMethod::Head, cancel)?;
         answer.check()?;
         let head = answer.head;
         Ok(FileFacts { size: head.content_length(), modified: head.last_modified() })
@@ -109,7 +109,7 @@ impl RemoteDirectories for HttpLister {
 
     fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
         make_with_parents(directory, &mut |directory| {
-            let answer = self.ask(directory, Ask::MakeCollection, cancel)?;
+            let answer = self.ask(directory, RequestMethod::MakeCollection, cancel)?;
             match answer.head.status() {
                 200..=299 => Ok(MadeDirectory::New),
                 // The directory exists (RFC 4918, section 9.3.1), or the server creates directories
@@ -125,7 +125,7 @@ impl RemoteDirectories for HttpLister {
     }
 
     fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {
-        let answer = self.ask(directory, Ask::Options, cancel);
+        let answer = self.ask(directory, RequestMethod::Options, cancel);
         answer.is_ok_and(|answer| answer.head.text(UPLOAD_MTIME) == Some("accepted"))
     }
 

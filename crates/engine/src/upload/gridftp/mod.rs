@@ -48,7 +48,7 @@ pub(super) fn put<'scope>(
 ) -> Result<Option<Checksum>, UploadError> {
     let request = context.request;
     let name = TemporaryName::claim(context.source, &request.url);
-    let sessions = request.sessions.get();
+    let sessions = &request.sessions;
     let target = StoreTarget::new(&request.url, &name.suffix, &request.transfer.client, sessions)?;
     let mut upload = FtpUpload {
         context,

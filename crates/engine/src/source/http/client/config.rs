@@ -13,7 +13,7 @@ use crate::source::http::authentication::credentials::Credentials;
 use crate::source::http::authentication::key_pin::KeyPin;
 use crate::source::http::authentication::netrc_file::NetrcFile;
 use crate::source::http::target::proxy::ProxyPolicy;
-use crate::source::http::target::resolved_url::is_secret;
+use crate::source::http::target::redirected_headers::is_secret;
 
 /// The timeouts of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

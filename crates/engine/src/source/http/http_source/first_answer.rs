@@ -19,7 +19,8 @@ use crate::source::http::error::{HttpError, bad_range};
 use crate::source::http::http_source::HttpSource;
 use crate::source::http::http_source::remote_file::{RemoteFile, held_by};
 use crate::source::{
-    Ask, Description, FileFacts, Published, RangeAccess, ServerPath, first_window, may_pay_several,
+    DescribeRequest, Description, FileDescription, Published, RangeAccess, ServerPath, first_window,
+    may_pay_several,
 };
 use crate::transfer::{AptSettings, Streams};
 
@@ -54,13 +55,13 @@ impl HttpSource<'_> {
     /// Chooses the range of the first request; `None` for the whole file.
     fn first_range(
         &self,
-        ask: &Ask<'_>,
+        request: &DescribeRequest<'_>,
         known_pace: Option<HeldRate>,
         connection: &Connection,
         target: &ResolvedUrl,
     ) -> Option<RangeRequest> {
-        let block = ask.at_most.or_else(|| self.first_block(known_pace, connection, target));
-        match &ask.resume {
+        let block = request.at_most.or_else(|| self.first_block(known_pace, connection, target));
+        match &request.resume {
             Some(resume) => {
                 let end = block.map_or(resume.gap.end(), |block| {
                     resume.gap.end().min(resume.gap.start().saturating_add(block.get()))
@@ -113,46 +114,47 @@ impl HttpSource<'_> {
     pub(crate) fn ask(
         &self,
         client: &Client,
-        ask: &Ask<'_>,
+        request: &DescribeRequest<'_>,
         known_pace: Option<HeldRate>,
     ) -> Result<FirstAnswer, Failure> {
         let whole = |_: &Connection, _: &ResolvedUrl| None;
         let ranged = RefCell::new(None);
         let choose = |connection: &Connection, target: &ResolvedUrl| {
             // The bytes of an earlier run are worth a try.
-            let range = if ask.resume.is_none() && client.refuses_ranges(target, None) {
+            let range = if request.resume.is_none() && client.refuses_ranges(target, None) {
                 None
             } else {
-                self.first_range(ask, known_pace, connection, target)
+                self.first_range(request, known_pace, connection, target)
             };
-            if range.is_some() && ask.at_most.is_none() && known_pace.is_none() {
-                self.begin_ahead(connection, target, ask.left);
+            if range.is_some() && request.at_most.is_none() && known_pace.is_none() {
+                self.begin_ahead(connection, target, request.left);
             }
             *ranged.borrow_mut() = range.clone().map(|range| (range, target.clone()));
             range
         };
         let may_give_up = || {
-            let fails = |target: &ResolvedUrl| ask.resume.is_none() || client.refuses_ranges(target, None);
-            ask.falls_back && ranged.borrow().as_ref().is_some_and(|(_, target)| fails(target))
+            let fails =
+                |target: &ResolvedUrl| request.resume.is_none() || client.refuses_ranges(target, None);
+            request.falls_back && ranged.borrow().as_ref().is_some_and(|(_, target)| fails(target))
         };
-        let (first, failure) = match self.open(client, &choose, ask, &may_give_up) {
+        let (first, failure) = match self.open(client, &choose, request, &may_give_up) {
             Ok(opened) => {
-                let falls_back = ask.resume.is_none() && ask.falls_back;
+                let falls_back = request.resume.is_none() && request.falls_back;
                 let failure = falls_back.then_some(RangeFailure::Misread);
                 (self.first_answer(client, opened), failure)
             }
             Err(error) => {
-                let shrunk = match (&error, &ask.resume) {
+                let shrunk = match (&error, &request.resume) {
                     (HttpError::RangeNotSatisfiable { total: Some(total), .. }, Some(resume)) => {
                         total.get() < resume.gap.end()
                     }
                     _ => false,
                 };
                 let failure = error.range_failure().filter(|failure| match failure {
-                    RangeFailure::Unsatisfiable if ask.resume.is_none() => true,
+                    RangeFailure::Unsatisfiable if request.resume.is_none() => true,
                     RangeFailure::Unsatisfiable if shrunk => false,
                     // A resumed file is asked for again by a range before it is begun anew.
-                    _ => ask.falls_back,
+                    _ => request.falls_back,
                 });
                 (Err(error.into()), failure)
             }
@@ -160,7 +162,7 @@ impl HttpSource<'_> {
         let answer = match (first, failure.zip(ranged.take())) {
             (Err(error), Some((failure, (range, target)))) => {
                 self.close_ahead();
-                let whole = self.open(client, &whole, ask, &|| false).map_err(Failure::from);
+                let whole = self.open(client, &whole, request, &|| false).map_err(Failure::from);
                 let answer = whole.and_then(|opened| {
                     // A cache may repeat the part that it has kept.
                     let (status, length) = (opened.head.status(), opened.head.content_length());
@@ -195,7 +197,7 @@ impl HttpSource<'_> {
                 if range == ByteRange::with_len(0, total)
                     && answer.opened.requested.as_ref().is_some_and(|asked| asked.range() == range) =>
             {
-                let again = self.open(client, &whole, ask, &|| false)?;
+                let again = self.open(client, &whole, request, &|| false)?;
                 if again.head.content_length() != Some(total) {
                     client.note_range_failure(&again.target, RangeFailure::Misread);
                 }
@@ -206,7 +208,7 @@ impl HttpSource<'_> {
                 if all || (total.is_some() && answer.file.identity.is_some()) {
                     return Ok(answer);
                 }
-                let again = self.first_answer(client, self.open(client, &whole, ask, &|| false)?)?;
+                let again = self.first_answer(client, self.open(client, &whole, request, &|| false)?)?;
                 let Some(total) = total.filter(|total| again.file.size != Some(*total)) else {
                     return Ok(again);
                 };
@@ -214,7 +216,8 @@ impl HttpSource<'_> {
                 // whole file has both in its head.
                 let all = ByteRange::with_len(0, total);
                 let by_range = |_: &Connection, _: &ResolvedUrl| RangeRequest::of(all);
-                let by_range = self.first_answer(client, self.open(client, &by_range, ask, &|| false)?)?;
+                let by_range =
+                    self.first_answer(client, self.open(client, &by_range, request, &|| false)?)?;
                 match by_range.held {
                     RangeAnswer::Part { range, .. } if range == all => Ok(by_range),
                     RangeAnswer::Whole { total: Some(size) } if size == total => Ok(by_range),
@@ -249,20 +252,24 @@ impl HttpSource<'_> {
         &self,
         client: &Client,
         choose: &Chooser<'_>,
-        ask: &Ask<'_>,
+        request: &DescribeRequest<'_>,
         may_give_up: &dyn Fn() -> bool,
     ) -> Result<OpenedUrl, HttpError> {
-        let retries =
-            Retries { most: self.options.transfer.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
+        let retries = Retries {
+            most: self.options.transfer.retries,
+            stream: 0,
+            emit: request.emit,
+            rest: request.cancel,
+        };
         let attempt = |tries: &mut u32, _: &mut _| {
             *tries += 1;
-            client.open_part(&self.url, choose, ask.cancel)
+            client.open_part(&self.url, choose, request.cancel)
         };
         retries.repeat(&mut 0, attempt, |tries, error| {
             // Each further timeout is as long as the first.
             let has_tried = *tries >= MAX_RANGE_FAILURES || matches!(error, HttpError::Timeout(..));
             let gives_up = has_tried && may_give_up() && error.range_failure().is_some();
-            error.first_retry().unless(!ask.waits || gives_up)
+            error.first_retry().unless(!request.waits || gives_up)
         })
     }
 
@@ -314,7 +321,7 @@ impl HttpSource<'_> {
             digest: opened.head.digests().into_iter().max_by_key(|checksum| checksum.algorithm),
             digest_on_request: None,
         };
-        let file = FileFacts {
+        let file = FileDescription {
             size: file.size,
             identity: file.identity.clone().filter(|_| file.size.is_some()),
             state: file.state(&opened.head).map(str::to_owned),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use longhaul_core::proto::cookies::{CookieJar, CookieScope};
-use longhaul_core::proto::http::{HeaderField, ResponseHead, UPLOAD_MTIME};
+use longhaul_core::proto::http::{HeaderField, ResponseHead};
 use longhaul_core::proto::netrc::Login;
 use parking_lot::Mutex;
 use url::{Host, Position, Url};
@@ -15,35 +15,11 @@ use crate::source::http::authentication::credentials::{Credentials, is_loopback}
 use crate::source::http::authentication::digest_login::DigestLogin;
 use crate::source::http::connection::RequestLine;
 use crate::source::http::error::{HttpError, unusable_url};
+use crate::source::http::target::redirected_headers;
 use crate::source::http::target::safe_url::SafeUrl;
 
 /// The cookies of a client, which its servers add to.
 pub(crate) type SharedCookies = Arc<Mutex<CookieJar>>;
-
-/// Headers that any server may see: they hold no secret.
-const PUBLIC: [&str; 11] = [
-    "accept",
-    "accept-language",
-    "cache-control",
-    "dnt",
-    "origin",
-    "pragma",
-    "priority",
-    "referer",
-    "upgrade-insecure-requests",
-    "user-agent",
-    UPLOAD_MTIME,
-];
-/// The first parts of the names of such headers.
-const PUBLIC_PREFIXES: [&str; 4] = ["content-", "if-", "longhaul-", "sec-"];
-
-/// Returns whether a header must be sent only to the first URL's origin: a header of any name may
-/// hold a key.
-pub(crate) fn is_secret(header: &HeaderField) -> bool {
-    let name = header.name().to_ascii_lowercase();
-    let has_prefix = PUBLIC_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    !has_prefix && !PUBLIC.iter().any(|public| header.is(public))
-}
 
 /// A URL after its redirects, with the credentials and addresses that worked for it.
 #[derive(Clone)]
@@ -170,8 +146,7 @@ impl ResolvedUrl {
     pub(crate) fn redirected(&self, url: &Url) -> Result<Self, HttpError> {
         let stays = url.origin() == self.url.origin();
         let keeps_secrets = stays || self.trusts_redirects;
-        let follows = |h: &&HeaderField| stays || !(h.is("host") || (is_secret(h) && !keeps_secrets));
-        let headers = self.headers.iter().filter(follows).cloned().collect();
+        let headers = redirected_headers::sent(&self.headers, stays, keeps_secrets);
         let mut next = Self::new(&without_login(url), headers, None)?;
         next.original = Arc::clone(&self.original);
         next.redirected = true;

@@ -1,4 +1,4 @@
-//! A local directory that is uploaded into a directory of a server.
+//! The walk of a local directory that is uploaded into a directory of a server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,15 +12,7 @@ use super::local_walk::{LocalEntry, LocalFile, LocalWalk, check_directory};
 use super::upload_target::UploadTarget;
 use super::{WalkError, Walked};
 use crate::cancel::Cancel;
-use crate::engine::Engine;
-use crate::job::TransferOptions;
 use crate::source::http::SafeUrl;
-
-/// A local directory and its destination on a server.
-pub struct UploadTree {
-    target: Arc<UploadTarget>,
-    root: PathBuf,
-}
 
 /// A local file and its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,45 +27,6 @@ pub struct UploadFile {
     pub modified: Option<u64>,
     /// Whether the file's remote directory was just created, and so cannot contain the file.
     pub is_new: bool,
-}
-
-impl Engine {
-    /// Opens the local directory `root` for upload into `url`. Sends no request.
-    ///
-    /// # Errors
-    /// [`Failure`] if the directory cannot be read, or the URL or the client's settings are
-    /// invalid.
-    pub fn upload_tree(
-        &self,
-        root: &Path,
-        url: &Url,
-        options: &TransferOptions,
-    ) -> Result<UploadTree, Failure> {
-        check_directory(root)?;
-        let target = Arc::new(self.upload_target(url, options)?);
-        Ok(UploadTree { target, root: root.to_owned() })
-    }
-}
-
-impl UploadTree {
-    /// Walks the directory; creates each directory on the server before returning its entries. Ends
-    /// early once `cancel` is set.
-    ///
-    /// Symbolic links are not followed.
-    pub fn walk(&self, cancel: &Cancel) -> UploadWalk {
-        UploadWalk {
-            target: Arc::clone(&self.target),
-            cancel: cancel.clone(),
-            entries: LocalWalk::of_directory(&self.root, cancel),
-            above: Vec::new(),
-        }
-    }
-
-    /// Returns whether the server already has a file of this size and time; see
-    /// [`UploadTarget::is_unchanged`].
-    pub fn is_unchanged(&self, file: &UploadFile, cancel: &Cancel) -> bool {
-        self.target.is_unchanged(file, cancel)
-    }
 }
 
 impl UploadFile {
@@ -93,6 +46,19 @@ pub struct UploadWalk {
 }
 
 impl UploadWalk {
+    /// Begins the walk of the local directory `root`, whose directories are made below `target`
+    /// before their entries are returned. It ends early once `cancel` is set.
+    ///
+    /// Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// [`Failure`] if the directory cannot be read.
+    pub fn new(root: &Path, target: &Arc<UploadTarget>, cancel: &Cancel) -> Result<Self, Failure> {
+        check_directory(root)?;
+        let (target, entries) = (Arc::clone(target), LocalWalk::of_directory(root, cancel));
+        Ok(Self { target, cancel: cancel.clone(), entries, above: Vec::new() })
+    }
+
     /// Creates a directory on the server.
     fn enter(&mut self, below: &Path) -> Result<(), Failure> {
         self.above.truncate(below.iter().count());

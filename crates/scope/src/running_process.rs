@@ -1,7 +1,8 @@
 //! Observes the TCP connections of a running process.
 
+mod sockets;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -9,18 +10,16 @@ use longhaul_core::advice::{Attribution, End, KnownLimits, Reading};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::telemetry::{Counters, Sockets, StreamSample, lower_median};
 use longhaul_core::units::Bytes;
-use longhaul_sys::sock_diag::{self, SocketReader, TcpConnection};
-use longhaul_sys::{host, netns};
+use longhaul_sys::host;
+use longhaul_sys::sock_diag::TcpConnection;
 
 use crate::diagnosis::{Diagnosis, Observation};
+
+use sockets::{ProcessConnections, enter_network_of};
 
 /// Interval between readings of the sockets: out of step with servers that send by a timer of a
 /// tenth of a second.
 const INTERVAL: Duration = Duration::from_millis(103);
-/// Maximum interval between searches for connections: a known socket may connect later. A search
-/// takes about 1 ms on a large host.
-const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Maximum of connections, closed ones included, of which each takes some 10 KB.
 const MAX_OBSERVED: usize = 1024;
 /// A connection that has received nothing for so long is idle: pauses of a server that limits its
@@ -120,105 +119,6 @@ fn forget_least(observed: &mut BTreeMap<u32, Observed>, open: &HashSet<u32>) {
     ranked.into_iter().take(least).for_each(|(_, _, inode)| drop(observed.remove(&inode)));
 }
 
-/// Moves the calling thread into the network namespace of a process, if it is a different one.
-fn enter_network_of(process: u32) -> Result<(), Failure> {
-    let path = format!("/proc/{process}/ns/net");
-    let own = std::fs::read_link("/proc/thread-self/ns/net");
-    match std::fs::read_link(&path) {
-        Ok(theirs) if own.as_ref().is_ok_and(|own| *own == theirs) => Ok(()),
-        Ok(_) => std::fs::File::open(&path)
-            .and_then(netns::enter_network)
-            .map_err(|_| {
-                let message = format!(
-                    "cannot enter the network namespace of process {process}, where TCP_INFO of its sockets would show what limits each: \
-                     only root can read them from outside; run this as root, or within the container"
-                );
-                Failure::new(FailureKind::Denied, message)
-            }),
-        Err(error) => Err(of_proc(process, &error)),
-    }
-}
-
-fn no_process(process: u32) -> Failure {
-    Failure::new(FailureKind::NotFound, format!("there is no process {process}"))
-}
-
-fn of_kernel(process: u32, error: &io::Error) -> Failure {
-    let what = format!("cannot read the sockets of process {process} from the kernel: {error}");
-    Failure::new(FailureKind::Host, format!("{what}; it needs inet_diag (modprobe tcp_diag)"))
-}
-
-fn of_proc(process: u32, error: &io::Error) -> Failure {
-    // The files of a process that has ended belong to root.
-    if error.kind() == io::ErrorKind::PermissionDenied && !has_ended(process) {
-        let message = format!(
-            "cannot list the sockets of process {process}, of which TCP_INFO would show what limits each: it belongs to another user; \
-             run this as that user, or as root"
-        );
-        Failure::new(FailureKind::Denied, message)
-    } else {
-        no_process(process)
-    }
-}
-
-/// Returns whether a process has ended, and its parent has not read how.
-fn has_ended(process: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold any character.
-    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('Z'))
-}
-
-/// The TCP connections of a process.
-struct ProcessConnections {
-    process: u32,
-    reader: SocketReader,
-    /// The connections at the last reading.
-    known: Vec<TcpConnection>,
-    /// The ports on which the process accepted connections at the last search: there it is the
-    /// server.
-    listening: HashSet<u16>,
-    /// All sockets of the process at the last search, of any type.
-    searched: HashSet<u32>,
-    next_search: Duration,
-}
-
-impl ProcessConnections {
-    fn of(process: u32) -> Result<Self, Failure> {
-        let reader = SocketReader::open().map_err(|error| of_kernel(process, &error))?;
-        Ok(Self {
-            process,
-            reader,
-            known: Vec::new(),
-            listening: HashSet::new(),
-            searched: HashSet::new(),
-            next_search: Duration::ZERO,
-        })
-    }
-
-    /// Reads the connections; searches again if the process has new sockets or the last search is
-    /// too old.
-    fn read(&mut self, now: Duration) -> Result<(), Failure> {
-        let process = self.process;
-        let inodes = sock_diag::socket_inodes(process).map_err(|error| of_proc(process, &error))?;
-        if inodes.is_empty() && has_ended(process) {
-            return Err(no_process(process));
-        }
-        let failed = |error| of_kernel(process, &error);
-        if now >= self.next_search || !inodes.is_subset(&self.searched) {
-            self.known = sock_diag::connections(&inodes).map_err(failed)?;
-            self.listening = sock_diag::listening_ports(&inodes).map_err(failed)?;
-            self.searched = inodes;
-            self.next_search = now + SEARCH_INTERVAL;
-        } else {
-            let open = self.known.iter().filter(|socket| inodes.contains(&socket.inode));
-            let again: io::Result<_> =
-                open.filter_map(|socket| self.reader.read(socket).transpose()).collect();
-            self.known = again.map_err(failed)?;
-        }
-        Ok(())
-    }
-}
-
 /// Returns the time since data arrived from each host, the lower median of its connections: they
 /// share a path, on which they take turns.
 fn data_ages(known: &[TcpConnection]) -> HashMap<IpAddr, Duration> {
@@ -275,32 +175,10 @@ impl Observed {
 mod tests {
     use std::cell::{Cell, RefCell};
     use std::io::Write;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
     use std::process::{Command, Stdio};
 
     use super::*;
-
-    #[test]
-    fn connections_are_found_when_they_are_made_and_dropped_when_closed() {
-        const COUNT: usize = 250;
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connections = ProcessConnections::of(std::process::id()).unwrap();
-        connections.read(Duration::ZERO).unwrap();
-        // New sockets trigger a search at once. Both ends are of this process.
-        let connect =
-            || (TcpStream::connect(listener.local_addr().unwrap()).unwrap(), listener.accept().unwrap());
-        let sockets: Vec<_> = std::iter::repeat_with(connect).take(COUNT).collect();
-        let locals: HashSet<_> = sockets.iter().map(|(socket, _)| socket.local_addr().unwrap()).collect();
-        let at = SEARCH_INTERVAL / 10;
-        let mut known_at = |time| {
-            connections.read(time).unwrap();
-            connections.known.iter().filter(|known| locals.contains(&known.local)).count()
-        };
-        assert_eq!([known_at(at), known_at(at * 2)], [COUNT; 2]);
-        drop(sockets);
-        assert_eq!(known_at(at * 3), 0);
-        assert!(connections.listening.contains(&listener.local_addr().unwrap().port()));
-    }
 
     #[test]
     fn observation_ends_with_its_process_and_keeps_what_it_has_seen() {
