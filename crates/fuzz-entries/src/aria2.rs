@@ -1,6 +1,6 @@
 //! Calls of aria2's clients.
 
-use longhaul_core::proto::aria2_rpc::{Call, Incoming, JobOptions, Params, authorize};
+use longhaul_core::proto::aria2_rpc::{Aria2Options, Call, Incoming, Params, authorize};
 
 /// The secret that the corpus holds.
 const SECRET: &str = "s";
@@ -30,12 +30,12 @@ fn check(call: Call) {
 }
 
 /// Headers may hold secrets, so that they are not written.
-fn check_options(mut options: JobOptions) {
+fn check_options(mut options: Aria2Options) {
     assert!(
         options.requests.headers.iter().all(|header| header.contains(':') && !header.contains(['\r', '\n']))
     );
     let written = options.to_json();
-    let read = written.as_object().map(JobOptions::parse);
+    let read = written.as_object().map(Aria2Options::parse);
     options.requests.headers.clear();
     assert_eq!(read, Some(Ok(options)));
 }

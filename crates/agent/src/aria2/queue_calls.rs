@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use longhaul_core::proto::aria2_rpc::{
-    Gid, GlobalOptions, GlobalStat, JobOptions, Keys, NOTIFICATIONS, Params, PlaceOptions, RpcError, State,
+    Aria2Options, Gid, GlobalOptions, GlobalStat, Keys, NOTIFICATIONS, Params, PlaceOptions, RpcError, State,
     uris,
 };
 use longhaul_core::units::Rate;
@@ -261,7 +261,7 @@ fn limit_bps(rate: Rate) -> Option<u64> {
     Some(rate.as_bits_per_sec()).filter(|rate| *rate > 0)
 }
 
-fn with_options(request: TransferRequest, options: &JobOptions) -> TransferRequest {
+fn with_options(request: TransferRequest, options: &Aria2Options) -> TransferRequest {
     let directory = options.place.dir.as_deref().unwrap_or_default();
     // A path with a trailing slash is a directory.
     let output = match &options.place.out {
@@ -300,9 +300,9 @@ fn with_options(request: TransferRequest, options: &JobOptions) -> TransferReque
     }
 }
 
-fn options_of(queue: &Queue, transfer: &Transfer) -> JobOptions {
+fn options_of(queue: &Queue, transfer: &Transfer) -> Aria2Options {
     let current = status(queue, transfer);
-    JobOptions {
+    Aria2Options {
         place: PlaceOptions {
             dir: Some(current.dir),
             out: Some(transfer.ends.name.clone()),
@@ -310,12 +310,12 @@ fn options_of(queue: &Queue, transfer: &Transfer) -> JobOptions {
         },
         limit: Some(Rate::bits_per_sec(transfer.conditions.limit_bps.unwrap_or(0))),
         pause: transfer.state == TransferState::Paused,
-        ..JobOptions::default()
+        ..Aria2Options::default()
     }
 }
 
-fn global_options(settings: &Settings) -> JobOptions {
-    JobOptions {
+fn global_options(settings: &Settings) -> Aria2Options {
+    Aria2Options {
         place: PlaceOptions {
             dir: Some(settings.directory.display().to_string()),
             overwrites: Some(false),
@@ -326,7 +326,7 @@ fn global_options(settings: &Settings) -> JobOptions {
             limit: Some(Rate::bits_per_sec(settings.limit_bps.unwrap_or(0))),
             concurrent: Some(settings.concurrent),
         },
-        ..JobOptions::default()
+        ..Aria2Options::default()
     }
 }
 

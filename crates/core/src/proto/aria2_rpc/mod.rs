@@ -21,6 +21,6 @@ mod status;
 pub use error::RpcError;
 pub use gid::Gid;
 pub use message::{Call, Incoming, MAX_CALLS, NOTIFICATIONS, Reply, authorize, notification};
-pub use options::{GlobalOptions, JobOptions, PlaceOptions, RequestOptions};
+pub use options::{Aria2Options, GlobalOptions, PlaceOptions, RequestOptions};
 pub use params::{Move, Params};
 pub use status::{FileStatus, GlobalStat, Keys, State, TransferStatus, uris};

@@ -10,7 +10,7 @@ use crate::units::Rate;
 
 /// The supported options. All other options of aria2 are ignored, because its clients send many.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct JobOptions {
+pub struct Aria2Options {
     /// The place of the file.
     pub place: PlaceOptions,
     /// The contents of requests.
@@ -66,7 +66,7 @@ pub struct GlobalOptions {
 /// The largest accepted value of `split`: aria2's limit of connections to one server.
 const MAX_SPLIT: usize = 16;
 
-impl JobOptions {
+impl Aria2Options {
     /// Parses an object of options; null is none.
     ///
     /// # Errors
@@ -194,8 +194,8 @@ fn checksum(value: &Value) -> Result<Checksum, &'static str> {
 mod tests {
     use super::*;
 
-    fn parse(options: &Value) -> Result<JobOptions, RpcError> {
-        JobOptions::parse(options.as_object().unwrap())
+    fn parse(options: &Value) -> Result<Aria2Options, RpcError> {
+        Aria2Options::parse(options.as_object().unwrap())
     }
 
     #[test]

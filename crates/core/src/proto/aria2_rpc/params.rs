@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::options::JobOptions;
+use super::options::Aria2Options;
 use super::{Gid, Keys, RpcError};
 
 /// The parameters of a call, without the token. Each method fails with [`RpcError::Parameter`]
@@ -86,10 +86,10 @@ impl<'a> Params<'a> {
     }
 
     /// Reads options; there are none if the parameter is absent.
-    pub fn options(&self, position: usize) -> Result<JobOptions, RpcError> {
+    pub fn options(&self, position: usize) -> Result<Aria2Options, RpcError> {
         match self.0.get(position) {
-            None => Ok(JobOptions::default()),
-            Some(Value::Object(options)) => JobOptions::parse(options),
+            None => Ok(Aria2Options::default()),
+            Some(Value::Object(options)) => Aria2Options::parse(options),
             Some(_) => Err(RpcError::Parameter { position, expected: "an object with options" }),
         }
     }
@@ -145,7 +145,7 @@ mod tests {
         let params = json!([GID, 1, "POS_SET"]);
         let (params, gid) = (Params::new(params.as_array().unwrap()), GID.parse().unwrap());
         assert_eq!(params.movement(), Ok((gid, Move::FromStart(1))));
-        assert_eq!((params.keys(3), params.options(3)), (Ok(Keys::default()), Ok(JobOptions::default())));
+        assert_eq!((params.keys(3), params.options(3)), (Ok(Keys::default()), Ok(Aria2Options::default())));
         let added = json!([["http://a/", "http://b/"], {"out": "c"}, 2]);
         let added = Params::new(added.as_array().unwrap());
         assert_eq!((added.uris(0).unwrap().len(), added.place(2)), (2, Ok(Some(2))));
