@@ -15,11 +15,11 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::api::{self, Access, ApiState};
+use crate::api::{self, ApiAccess, ApiState};
 use crate::error::AgentError;
 use crate::instance::Instance;
 use crate::notify::notify;
-use crate::paths::{self, Paths, kept_secret};
+use crate::paths::{self, AgentPaths, kept_secret};
 use crate::queue::{ExitCodes, Queue};
 use crate::runner;
 use crate::settings::{Doors, FarmSettings};
@@ -37,7 +37,7 @@ const TOKEN_DIGITS: usize = (TOKEN * 8).div_ceil(6);
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
     /// The paths of its files.
-    pub paths: Paths,
+    pub paths: AgentPaths,
     /// The address of the dashboard; `None` uses that of the last agent, else port 6777 of
     /// 127.0.0.1, or a free port if that is in use.
     pub listen: Option<SocketAddr>,
@@ -100,7 +100,7 @@ async fn serve(
         queue.database(|database| database.set_doors(&doors))?;
     }
     let socket = OwnSocket(bind(paths)?);
-    let access = Arc::new(Access::new(tokens.0, tokens.1, address));
+    let access = Arc::new(ApiAccess::new(tokens.0, tokens.1, address));
     let state = ApiState { queue: Arc::clone(queue), access: Arc::clone(&access) };
     let mut signals = (interrupt(SignalKind::terminate())?, interrupt(SignalKind::interrupt())?);
     // The database of a farm may not be waited for on this thread.
@@ -186,7 +186,7 @@ async fn listen(
 }
 
 /// Creates the socket; replaces one left by a killed agent.
-fn bind(paths: &Paths) -> Result<UnixListener, AgentError> {
+fn bind(paths: &AgentPaths) -> Result<UnixListener, AgentError> {
     let path = paths.socket();
     let failed = |source| AgentError::file("listen on", &path, source);
     if_exists(std::fs::remove_file(&path)).map_err(failed)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use longhaul_core::failure::FailureKind;
 use thiserror::Error;
 
-pub use crate::database::{DatabaseError, FarmError};
+pub use crate::database::{DatabaseError, FarmDatabaseError, StoreError};
 
 /// The reason why the agent cannot run.
 #[derive(Debug, Error)]
@@ -48,7 +48,7 @@ pub enum AgentError {
     Database(#[from] DatabaseError),
     /// The agent cannot be in the farm.
     #[error("cannot use the farm: {0}")]
-    Farm(FarmError),
+    Farm(FarmDatabaseError),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -64,8 +64,8 @@ impl AgentError {
             }
             Self::File { .. } => FailureKind::CannotCreate,
             Self::Listen { .. } => FailureKind::Unavailable,
-            Self::Database(DatabaseError::Farm { source, .. }) | Self::Farm(source) => source.kind(),
-            Self::Database(_) => FailureKind::Disk,
+            Self::Farm(error) => error.kind(),
+            Self::Database(error) => error.farm().map_or(FailureKind::Disk, FarmDatabaseError::kind),
             Self::Thread(_) => FailureKind::Host,
         }
     }

@@ -1,6 +1,7 @@
 //! The farm of an agent: a queue in PostgreSQL that agents of many hosts share.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -11,9 +12,10 @@ use rustix::time::{ClockId, Timespec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::database::{Database, FarmAddress, FarmDatabase, HeldTransfer, HostReport};
+use crate::database::{Database, FarmAddress, FarmDatabase, HeldTransfer};
 use crate::error::{AgentError, QueueError};
-use crate::paths::{self, Paths};
+use crate::live::Live;
+use crate::paths::{self, AgentPaths};
 use crate::queue::{Queue, unix_now};
 use crate::secrets::SecretBox;
 use crate::settings::FarmSettings;
@@ -73,7 +75,7 @@ impl Farm {
     pub(crate) fn join(
         database: &mut Database,
         settings: &FarmSettings,
-        paths: &Paths,
+        paths: &AgentPaths,
     ) -> Result<(Self, SecretBox), AgentError> {
         let lease = Duration::from_secs(settings.lease_seconds);
         let address = FarmAddress::parse(&settings.url, lease).map_err(AgentError::Farm)?;
@@ -82,7 +84,7 @@ impl Farm {
         let (farm, secrets) = FarmDatabase::open(&address, owner, &paths.state.join(paths::FARM_KEY))?;
         database.join(farm);
         let farm = Self::new(address.to_string(), host, lease);
-        farm.set_clock(database.report_host(&report(0, 0, 0))?);
+        farm.set_clock(database.report_host(0, 0, 0)?);
         Ok((farm, secrets))
     }
 
@@ -133,11 +135,6 @@ pub fn check_address(url: &str) -> Result<(), AgentError> {
     FarmAddress::parse(url, Duration::MAX).map(drop).map_err(AgentError::Farm)
 }
 
-fn report(running: u64, goodput_bps: u64, moved: u64) -> HostReport {
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    HostReport { version, running, goodput_bps, moved, ..HostReport::default() }
-}
-
 impl Queue {
     /// Returns the seconds since 1970, of the database's clock in a farm, whose hosts may differ.
     pub(crate) fn now(&self) -> i64 {
@@ -166,21 +163,9 @@ impl Queue {
     /// [`QueueError::Database`].
     pub fn farm_status(&self) -> Result<Option<FarmStatus>, QueueError> {
         let Some(farm) = &self.farm else { return Ok(None) };
-        let lease = farm.lease.as_secs();
-        let host = |host: HostReport| {
-            let seen_seconds = host.age.max(0).cast_unsigned() / 1000;
-            FarmHost {
-                name: host.name,
-                version: host.version,
-                seen_seconds,
-                is_alive: seen_seconds <= lease,
-                running: host.running,
-                goodput_bps: host.goodput_bps,
-                moved_bytes: host.moved,
-            }
-        };
-        let hosts = self.database(|database| database.hosts())?.into_iter().map(host).collect();
-        Ok(Some(FarmStatus { database: farm.address.clone(), lease_seconds: lease, hosts }))
+        let hosts = self.database(|database| database.hosts(farm.lease))?;
+        let lease_seconds = farm.lease.as_secs();
+        Ok(Some(FarmStatus { database: farm.address.clone(), lease_seconds, hosts }))
     }
 
     /// Returns the host that has run a transfer last, if it is another one.
@@ -203,11 +188,12 @@ impl Queue {
     pub(crate) fn report_to_farm(&self, farm: &Farm) -> Result<(), QueueError> {
         let live = self.runs.all();
         let goodput = live.iter().map(|live| live.goodput()).sum();
-        let report = report(live.len() as u64, goodput, self.runs.moved.load(Ordering::Relaxed));
+        let moved = self.runs.moved.load(Ordering::Relaxed);
         let now = self.database(|database| {
-            live.iter().try_for_each(|live| database.store_progress(live.epoch, &live.message()))?;
+            let store = |live: &Arc<Live>| database.store_progress((live.id, live.epoch), &live.progress());
+            live.iter().try_for_each(store)?;
             database.expire()?;
-            database.report_host(&report)
+            database.report_host(live.len(), goodput, moved)
         })?;
         farm.set_clock(now);
         Ok(())

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 
 use crate::error::AgentError;
-use crate::paths::{self, Paths};
+use crate::paths::{self, AgentPaths};
 
 /// The lock held while the agent runs; released by the kernel at process exit.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Instance {
     /// # Errors
     /// [`AgentError::Running`] if another agent holds the lock or answers on the socket;
     /// [`AgentError::File`].
-    pub(crate) fn take(paths: &Paths) -> Result<Self, AgentError> {
+    pub(crate) fn take(paths: &AgentPaths) -> Result<Self, AgentError> {
         let path = paths.state.join(paths::LOCK);
         let failed = |source| AgentError::file("lock", &path, source);
         let mut options = OpenOptions::new();

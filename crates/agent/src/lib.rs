@@ -14,11 +14,12 @@
 //! use std::{sync::mpsc, thread};
 //!
 //! use longhaul_agent::agent::{self, AgentOptions};
-//! use longhaul_agent::{api::TransferList, client::Client, paths::Paths, transfer::TransferState};
+//! use longhaul_agent::api::TransferList;
+//! use longhaul_agent::{client::Client, paths::AgentPaths, transfer::TransferState};
 //! use serde_json::json;
 //!
 //! # let dir = tempfile::tempdir()?;
-//! let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
+//! let paths = AgentPaths { state: dir.path().join("state"), runtime: dir.path().join("run") };
 //! let client = Client::new(paths.socket());
 //! let listen = Some("127.0.0.1:0".parse()?);
 //! let options = AgentOptions { paths, listen, aria2_rpc: None, farm: None, exit_code: |_| 1 };

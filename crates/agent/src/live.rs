@@ -13,8 +13,8 @@ use longhaul_engine::sampling::SampleInterval;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::offer::FirstAnswer;
-use crate::transfer::{FileProgress, PlanUnits, QueuePlace, RunFacts, Transfer};
+use crate::offer::AnswerProperties;
+use crate::transfer::{FileProgress, PlanUnits, QueuePlace, Transfer};
 
 /// The sampling interval of a running transfer, for its record.
 pub(crate) const RECORD_INTERVAL: Duration = Duration::from_millis(200);
@@ -57,10 +57,9 @@ pub(crate) struct Live {
 
 #[derive(Default)]
 struct LiveState {
-    bytes: u64,
-    size: Option<u64>,
-    first_answer: Option<FirstAnswer>,
-    run: RunFacts,
+    /// The progress without times.
+    progress: FileProgress,
+    first_answer: Option<AnswerProperties>,
     /// Byte counts of this run with their times, for the rate.
     moved: VecDeque<(Instant, u64)>,
     last_message: Option<Instant>,
@@ -77,18 +76,16 @@ struct Samples {
 /// A progress message.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProgressMessage {
-    pub(crate) id: i64,
-    pub(crate) bytes: u64,
-    pub(crate) size: Option<u64>,
-    eta: Option<f64>,
+    id: i64,
     #[serde(flatten)]
-    pub(crate) run: RunFacts,
+    progress: FileProgress,
 }
 
 impl Live {
     pub(crate) fn new(transfer: &Transfer, epoch: i64, limit: RateLimit) -> Self {
         let FileProgress { bytes, size, .. } = transfer.progress;
-        let state = LiveState { bytes, size, ..LiveState::default() };
+        let progress = FileProgress { bytes, size, ..FileProgress::default() };
+        let state = LiveState { progress, ..LiveState::default() };
         Self {
             id: transfer.id,
             epoch,
@@ -108,15 +105,15 @@ impl Live {
         match event {
             Event::Opened { size, resumed, resumable, .. } => {
                 let mut state = self.state.lock();
-                state.size = size.map(|size| size.get());
-                state.bytes = resumed.get();
-                state.first_answer = Some(FirstAnswer { size: state.size, resumable: *resumable });
+                let size = size.map(|size| size.get());
+                (state.progress.size, state.progress.bytes) = (size, resumed.get());
+                state.first_answer = Some(AnswerProperties { size, resumable: *resumable });
             }
             Event::Progress(progress) => self.note_progress(progress),
             Event::Limited { by, .. } => {
-                let mut state = self.state.lock();
-                state.run.limited_by = Some(by.name().to_owned());
-                state.run.explanation = explanation(*by);
+                let run = &mut self.state.lock().progress.run;
+                run.limited_by = Some(by.name().to_owned());
+                run.explanation = explanation(*by);
             }
             Event::Done(done) => self.note_done(done),
             _ => {}
@@ -124,25 +121,25 @@ impl Live {
     }
 
     fn note_progress(&self, progress: &Progress) {
-        let (mut state, now) = (self.state.lock(), Instant::now());
-        state.bytes = progress.bytes.present.get();
-        state.size = progress.bytes.size.map(|size| size.get()).or(state.size);
-        state.run.streams = progress.streams;
-        state.run.retransmits = progress.retransmits.max(progress.out_of_order);
-        state.run.rtt =
-            progress.path.rtt.or(progress.path.data_rtt).map(Rtt::get).map(|rtt| rtt.as_secs_f64());
-        let received = progress.bytes.received.get();
-        state.note_moved(now, received);
+        let mut state = self.state.lock();
+        let shown = &mut state.progress;
+        shown.bytes = progress.bytes.present.get();
+        shown.size = progress.bytes.size.map(|size| size.get()).or(shown.size);
+        shown.run.streams = progress.streams;
+        shown.run.retransmits = progress.retransmits.max(progress.out_of_order);
+        let rtt = progress.path.rtt.or(progress.path.data_rtt);
+        shown.run.rtt = rtt.map(Rtt::get).map(|rtt| rtt.as_secs_f64());
+        state.note_moved(Instant::now(), progress.bytes.received.get());
     }
 
     fn note_done(&self, done: &Done) {
-        let mut state = self.state.lock();
-        state.bytes = done.bytes.get();
+        let progress = &mut self.state.lock().progress;
+        progress.bytes = done.bytes.get();
         // Other workers have done the rest of a plan.
-        if state.run.units.is_none() {
-            state.size = Some(done.bytes.get());
+        if progress.run.units.is_none() {
+            progress.size = Some(done.bytes.get());
         }
-        let run = &mut state.run;
+        let run = &mut progress.run;
         run.goodput_bps = done.goodput.as_bits_per_sec();
         run.streams = done.streams;
         run.retransmits = done.losses.retransmits.or(done.losses.out_of_order).unwrap_or_default();
@@ -155,22 +152,22 @@ impl Live {
     /// Updates the state from the totals of a tree.
     pub(crate) fn note_total(&self, bytes: u64, received: u64, streams: usize) {
         let mut state = self.state.lock();
-        state.bytes = bytes;
-        state.run.streams = streams;
+        state.progress.bytes = bytes;
+        state.progress.run.streams = streams;
         state.note_moved(Instant::now(), received);
     }
 
     /// Begins the run of a worker of a plan with so many units; `size` is that of all files, if
     /// known.
     pub(crate) fn note_plan(&self, size: Option<u64>, units: u32) {
-        let mut state = self.state.lock();
-        (state.bytes, state.size) = (0, size);
-        state.run.units = Some(PlanUnits { done: 0, total: units });
+        let progress = &mut self.state.lock().progress;
+        (progress.bytes, progress.size) = (0, size);
+        progress.run.units = Some(PlanUnits { done: 0, total: units });
     }
 
     /// Counts a unit that the worker has done.
     pub(crate) fn note_unit(&self) {
-        self.state.lock().run.units.iter_mut().for_each(|units| units.done += 1);
+        self.state.lock().progress.run.units.iter_mut().for_each(|units| units.done += 1);
     }
 
     /// Returns whether a progress message is due.
@@ -186,42 +183,30 @@ impl Live {
     }
 
     pub(crate) fn message(&self) -> ProgressMessage {
-        let state = self.state.lock();
-        ProgressMessage {
-            id: self.id,
-            bytes: state.bytes,
-            size: state.size,
-            eta: state.eta(),
-            run: self.run_facts(&state),
-        }
+        ProgressMessage { id: self.id, progress: self.progress() }
     }
 
-    fn run_facts(&self, state: &LiveState) -> RunFacts {
-        RunFacts { seconds: self.seconds(), ..state.run.clone() }
+    /// Returns the progress of the run.
+    pub(crate) fn progress(&self) -> FileProgress {
+        let state = self.state.lock();
+        let mut progress = FileProgress { eta: state.eta(), ..state.progress.clone() };
+        progress.run.seconds = self.seconds_before + self.began.elapsed().as_secs_f64();
+        progress
     }
 
-    /// Merges the progress of the run into the stored transfer.
-    pub(crate) fn show_in(&self, transfer: &mut Transfer) {
-        let state = self.state.lock();
-        transfer.progress = FileProgress {
-            size: state.size.or(transfer.progress.size),
-            bytes: state.bytes,
-            run: self.run_facts(&state),
-            eta: state.eta(),
-        };
+    /// Returns the progress of the run, with the stored size if the run's is unknown.
+    pub(crate) fn progress_after(&self, stored: &FileProgress) -> FileProgress {
+        let progress = self.progress();
+        FileProgress { size: progress.size.or(stored.size), ..progress }
     }
 
     /// Returns the properties in the first answer, once received.
-    pub(crate) fn first_answer(&self) -> Option<FirstAnswer> {
+    pub(crate) fn first_answer(&self) -> Option<AnswerProperties> {
         self.state.lock().first_answer
     }
 
     pub(crate) fn goodput(&self) -> u64 {
-        self.state.lock().run.goodput_bps
-    }
-
-    fn seconds(&self) -> f64 {
-        self.seconds_before + self.began.elapsed().as_secs_f64()
+        self.state.lock().progress.run.goodput_bps
     }
 
     /// Stores a sample; returns a batch when it is time to send one.
@@ -274,19 +259,20 @@ impl LiveState {
         if let Some((since, before)) = self.moved.front() {
             let (bytes, time) = (received.saturating_sub(*before), now.duration_since(*since));
             if !time.is_zero() {
-                self.run.goodput_bps =
+                self.progress.run.goodput_bps =
                     Rate::over(longhaul_core::units::Bytes::new(bytes), time).as_bits_per_sec();
             }
         }
     }
 
     fn eta(&self) -> Option<f64> {
+        let FileProgress { size, bytes, run, .. } = &self.progress;
         // The rate of one worker says nothing of that of all.
-        if self.run.units.is_some() {
+        if run.units.is_some() {
             return None;
         }
-        let left = self.size?.checked_sub(self.bytes)?;
-        (self.run.goodput_bps > 0).then(|| left as f64 * 8.0 / self.run.goodput_bps as f64)
+        let left = (*size)?.checked_sub(*bytes)?;
+        (run.goodput_bps > 0).then(|| left as f64 * 8.0 / run.goodput_bps as f64)
     }
 }
 

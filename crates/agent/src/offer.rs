@@ -15,7 +15,7 @@ use longhaul_engine::sink::part_file::PartFile;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::database::{DatabaseError, Row};
+use crate::database::{DatabaseError, TransferRow};
 use crate::error::QueueError;
 use crate::queue::Queue;
 use crate::request::{RunContext, TransferRequest};
@@ -47,12 +47,12 @@ pub(crate) struct ExpectedOffer {
 
 /// The properties in the first answer of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FirstAnswer {
+pub(crate) struct AnswerProperties {
     pub(crate) size: Option<u64>,
     pub(crate) resumable: bool,
 }
 
-impl FirstAnswer {
+impl AnswerProperties {
     /// Refuses an offer of a file that the server does not send alike, or not in ranges.
     fn check(self, offered: Option<u64>) -> Result<(), QueueError> {
         match (self.size, offered) {
@@ -153,7 +153,7 @@ impl Queue {
                     // A small file may be complete before its answer was polled; then its size
                     // alone is compared.
                     let answer =
-                        FirstAnswer { size: Some(transfer.progress.bytes), resumable: size.is_some() };
+                        AnswerProperties { size: Some(transfer.progress.bytes), resumable: size.is_some() };
                     return answer.check(size);
                 }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
@@ -197,7 +197,7 @@ impl Queue {
         // It may have ended already.
         let _ = self.cancel(id);
         self.runs.wait_for_end(id);
-        if let Ok(Row { transfer, part: Some(part), .. }) = self.row(id)
+        if let Ok(TransferRow { transfer, part: Some(part), .. }) = self.row(id)
             && transfer.state == TransferState::Done
             && part.is_at(transfer.ends.path.as_ref())
         {
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn server_without_ranges_is_refused() {
-        let checked = FirstAnswer { size: Some(5), resumable: false }.check(Some(5));
+        let checked = AnswerProperties { size: Some(5), resumable: false }.check(Some(5));
         assert!(checked.unwrap_err().to_string().contains("no ranges"));
     }
 }

@@ -16,14 +16,14 @@ use longhaul_engine::source::http::SafeUrl;
 use longhaul_sys::if_exists::if_exists;
 use url::Url;
 
-use crate::database::Row;
+use crate::database::TransferRow;
 use crate::error::QueueError;
 use crate::queue::Queue;
 use crate::transfer::{TransferKind, TransferState};
 
 /// The transfer that can resume a partial file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Claim {
+enum FileClaim {
     Ours,
     /// No transfer: the file has no usable journal.
     None,
@@ -36,7 +36,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError::PartialFile`] if another program writes one of them, one cannot be removed, or
     /// only another host of the farm sees them.
-    pub(crate) fn remove_partial_files(&self, row: &Row) -> Result<(), QueueError> {
+    pub(crate) fn remove_partial_files(&self, row: &TransferRow) -> Result<(), QueueError> {
         let failed = |error: OutputError| QueueError::PartialFile(error.to_string());
         if let Some(part) = &row.part {
             let Some(directory) = part.target.parent() else { return Ok(()) };
@@ -46,9 +46,9 @@ impl Queue {
             let claim = |path: &Path, _: &Directory, _: &OsStr| match row.has_file_at(path) {
                 true => {
                     is_found.set(true);
-                    Claim::Ours
+                    FileClaim::Ours
                 }
-                false => Claim::Other,
+                false => FileClaim::Other,
             };
             remove_in(directory, Path::new(""), &claim).map_err(failed)?;
             return if is_found.get() { Ok(()) } else { self.require_own_run(row, &part.target) };
@@ -68,7 +68,7 @@ impl Queue {
 
     /// Refuses to remove files that are not seen here if another host has run the transfer: they
     /// may be there.
-    fn require_own_run(&self, row: &Row, path: &Path) -> Result<(), QueueError> {
+    fn require_own_run(&self, row: &TransferRow, path: &Path) -> Result<(), QueueError> {
         match self.other_host(&row.transfer) {
             Some(host) if row.transfer.state != TransferState::Done => {
                 let (id, path) = (row.transfer.id, path.display());
@@ -90,11 +90,11 @@ fn remove_below(root: &Path, url: &Url) -> Result<(), OutputError> {
     let url = url.trim_end_matches('/');
     let is_below = |source: &str| source.strip_prefix(url).is_some_and(|rest| rest.starts_with('/'));
     let claim = |_: &Path, directory: &Directory, target: &OsStr| match journal_of(directory, target) {
-        Ok(StoredJournal::Absent | StoredJournal::Damaged { .. }) => Claim::None,
+        Ok(StoredJournal::Absent | StoredJournal::Damaged { .. }) => FileClaim::None,
         Ok(StoredJournal::Sound(journal)) if journal.sources.iter().any(|source| is_below(&source.url)) => {
-            Claim::Ours
+            FileClaim::Ours
         }
-        _ => Claim::Other,
+        _ => FileClaim::Other,
     };
     let mut unread = vec![PathBuf::new()];
     while let Some(path) = unread.pop() {
@@ -108,7 +108,7 @@ fn remove_below(root: &Path, url: &Url) -> Result<(), OutputError> {
 fn remove_in(
     root: &Path,
     path: &Path,
-    claim: &impl Fn(&Path, &Directory, &OsStr) -> Claim,
+    claim: &impl Fn(&Path, &Directory, &OsStr) -> FileClaim,
 ) -> Result<Vec<PathBuf>, OutputError> {
     let shown = root.join(path);
     let failed = |source| OutputError::Write { operation: "read", path: shown.clone(), source };
@@ -125,23 +125,23 @@ fn remove_in(
         let Some(target) = target_of(name.as_bytes()).map(OsStr::from_bytes) else { continue };
         let claim = || claim(&entry.path(), &directory, target);
         match claim() {
-            Claim::Ours => {
+            FileClaim::Ours => {
                 let part = PartFile::open_existing_in(open()?, target)?;
                 // It may have been replaced before it was locked.
-                if claim() == Claim::Ours {
+                if claim() == FileClaim::Ours {
                     part.discard();
                 }
-                if claim() == Claim::Ours {
+                if claim() == FileClaim::Ours {
                     let (path, source) = (entry.path(), io::ErrorKind::PermissionDenied.into());
                     return Err(OutputError::Write { operation: "remove", path, source });
                 }
             }
             // One that is locked has just begun.
-            Claim::None => {
+            FileClaim::None => {
                 let opened = PartFile::open_existing_in(open()?, target);
                 opened.iter().for_each(PartFile::abandon);
             }
-            Claim::Other => {}
+            FileClaim::Other => {}
         }
     }
     Ok(below)

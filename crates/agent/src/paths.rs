@@ -37,14 +37,14 @@ pub(crate) const FARM_RECORDS: &str = "farm-records";
 
 /// The directories of one agent.
 #[derive(Debug, Clone)]
-pub struct Paths {
+pub struct AgentPaths {
     /// Persistent files: the queue, the key, records.
     pub state: PathBuf,
     /// Files that do not survive a reboot: the socket.
     pub runtime: PathBuf,
 }
 
-impl Paths {
+impl AgentPaths {
     /// Returns the paths of the user's agent; `None` if the environment defines no home.
     pub fn of_user() -> Option<Self> {
         let state = user_state::directory()?.join("agent");
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn directories_and_secrets_are_private() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = Paths { state: dir.path().join("a/state"), runtime: dir.path().join("run") };
+        let paths = AgentPaths { state: dir.path().join("a/state"), runtime: dir.path().join("run") };
         std::fs::create_dir_all(&paths.runtime).unwrap();
         std::fs::set_permissions(&paths.runtime, Permissions::from_mode(0o755)).unwrap();
         paths.make().unwrap();
@@ -166,9 +166,9 @@ mod tests {
         let second = kept_secret(&paths.state.join(KEY), || vec![4]).unwrap();
         assert_eq!((first, mode(&paths.state.join(KEY))), (second, 0o600));
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
-        let other = Paths { state: dir.path().join("b/state"), ..paths.clone() };
+        let other = AgentPaths { state: dir.path().join("b/state"), ..paths.clone() };
         std::os::unix::fs::symlink("a", &link).unwrap();
-        let same = Paths { state: link.join("state"), ..paths.clone() };
+        let same = AgentPaths { state: link.join("state"), ..paths.clone() };
         assert!(paths.socket() != other.socket() && paths.socket() == same.socket());
         std::fs::write(&file, "").unwrap();
         std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();

@@ -17,11 +17,11 @@ use parking_lot::Mutex;
 pub use listing::{Stats, TransferPage};
 use live_runs::LiveRuns;
 
-use crate::database::{Database, MAX_ROWS, NewTransfer, Row};
+use crate::database::{Database, MAX_ROWS, NewTransfer, TransferRow};
 use crate::error::{AgentError, QueueError};
 use crate::events::{Events, STOPPING, TRANSFER};
 use crate::farm::Farm;
-use crate::paths::{self, Paths};
+use crate::paths::{self, AgentPaths};
 use crate::request::TransferRequest;
 use crate::scope::Scope;
 use crate::secrets::SecretBox;
@@ -36,7 +36,7 @@ pub type ExitCodes = fn(FailureKind) -> u8;
 
 /// The queue, shared by the API and the runner.
 pub struct Queue {
-    pub(crate) paths: Paths,
+    pub(crate) paths: AgentPaths,
     pub(crate) engine: Engine,
     pub(crate) events: Events,
     pub(crate) secrets: SecretBox,
@@ -57,7 +57,7 @@ impl Queue {
     /// # Errors
     /// [`AgentError`].
     pub(crate) fn open(
-        paths: Paths,
+        paths: AgentPaths,
         exit_code: ExitCodes,
         farm: Option<Option<FarmSettings>>,
     ) -> Result<Self, AgentError> {
@@ -253,15 +253,15 @@ impl Queue {
         self.row(id).map(|row| self.shown(row))
     }
 
-    pub(crate) fn row(&self, id: i64) -> Result<Row, QueueError> {
+    pub(crate) fn row(&self, id: i64) -> Result<TransferRow, QueueError> {
         self.database(|database| database.get(id))?.ok_or(QueueError::NotFound(id))
     }
 
     /// Adds the progress of a running transfer to its stored data.
-    pub(crate) fn shown(&self, row: Row) -> Transfer {
+    pub(crate) fn shown(&self, row: TransferRow) -> Transfer {
         let mut transfer = row.transfer;
         if let Some(live) = self.runs.get(transfer.id) {
-            live.show_in(&mut transfer);
+            transfer.progress = live.progress_after(&transfer.progress);
         }
         transfer
     }

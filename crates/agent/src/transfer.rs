@@ -173,7 +173,7 @@ pub struct ShownEnds {
 }
 
 /// How far a transfer is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FileProgress {
     /// The size in bytes; of a plan, that of all units.
     pub size: Option<u64>,

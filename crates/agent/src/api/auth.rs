@@ -28,7 +28,7 @@ const PAGE_CONTEXT: &str = "longhaul agent 2026 session path";
 
 /// The token, and the address that it protects.
 #[derive(Debug)]
-pub struct Access {
+pub struct ApiAccess {
     token: String,
     /// The token that permits downloads alone.
     download_token: String,
@@ -39,7 +39,7 @@ pub struct Access {
     address: SocketAddr,
 }
 
-impl Access {
+impl ApiAccess {
     /// Protects `address` by `token`; `download_token` permits downloads alone.
     pub fn new(token: String, download_token: String, address: SocketAddr) -> Self {
         let derived = |context| blake3::Hash::from(blake3::derive_key(context, token.as_bytes())).to_hex();
@@ -125,7 +125,7 @@ fn unauthorized() -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message, advice)
 }
 
-/// The query of `/login`: a code of [`Access::login_url`], or the token.
+/// The query of `/login`: a code of [`ApiAccess::login_url`], or the token.
 #[derive(Debug, Deserialize)]
 pub(super) struct LoginQuery {
     code: Option<String>,

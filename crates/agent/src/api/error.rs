@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::error::{DatabaseError, QueueError};
+use crate::error::QueueError;
 
 /// An error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl From<QueueError> for ApiError {
                 let advice = "free space where the state directory is, and send the request again";
                 (StatusCode::INSUFFICIENT_STORAGE, "disk-full", advice)
             }
-            QueueError::Database(DatabaseError::Farm { .. }) => {
+            QueueError::Database(error) if error.farm().is_some() => {
                 let advice = "running transfers continue for the time of their lease";
                 (StatusCode::SERVICE_UNAVAILABLE, "farm", advice)
             }

@@ -20,7 +20,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
 
-pub use auth::Access;
+pub use auth::ApiAccess;
 pub use auth::LoginUrl;
 pub(crate) use auth::SCOPE_HEADER;
 pub use error::{ApiError, ErrorBody, ErrorDetails};
@@ -39,7 +39,7 @@ pub struct ApiState {
     /// The queue.
     pub queue: Arc<Queue>,
     /// Access control of the API on the loopback address.
-    pub access: Arc<Access>,
+    pub access: Arc<ApiAccess>,
 }
 
 /// Returns the routes of both addresses.

@@ -44,11 +44,11 @@ use crate::request::{AccessOptions, Endpoints, QueueOptions, TargetFile, Transfe
         document
     )
 )]
-struct Description;
+struct ApiDescription;
 
 /// Returns the description.
 pub(super) fn description() -> utoipa::openapi::OpenApi {
-    let mut description = Description::openapi();
+    let mut description = ApiDescription::openapi();
     let components = description.components.get_or_insert_default();
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
     components.add_security_scheme("token", SecurityScheme::Http(bearer));

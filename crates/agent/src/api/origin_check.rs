@@ -8,9 +8,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::{Access, ApiError, ApiState};
+use super::{ApiAccess, ApiError, ApiState};
 
-impl Access {
+impl ApiAccess {
     fn is_this_host(&self, host: &str) -> bool {
         let port = self.address().port();
         [self.address().to_string(), format!("localhost:{port}")]

@@ -19,7 +19,8 @@ const TRANSFERS: &str = "/api/v1/transfers";
 
 fn api() -> Api {
     let (dir, queue) = queue();
-    let access = Arc::new(Access::new(TOKEN.to_owned(), "for-downloads".to_owned(), HOST.parse().unwrap()));
+    let access =
+        Arc::new(ApiAccess::new(TOKEN.to_owned(), "for-downloads".to_owned(), HOST.parse().unwrap()));
     Api { dir, state: ApiState { queue, access } }
 }
 

@@ -19,7 +19,7 @@ use axum::routing::get;
 use longhaul_core::proto::aria2_rpc::{Call, Incoming, Reply, RpcError, authorize};
 use serde_json::Value;
 
-use crate::api::{Access, ApiState};
+use crate::api::{ApiAccess, ApiState};
 use crate::queue::Queue;
 
 /// Returns the routes.
@@ -80,7 +80,7 @@ async fn answer(state: &ApiState, body: Bytes) -> RpcAnswer {
 /// The context for executing calls.
 struct Rpc<'a> {
     queue: &'a Queue,
-    access: &'a Access,
+    access: &'a ApiAccess,
     had_token: bool,
 }
 

@@ -23,12 +23,12 @@ pub(super) async fn upgrade(
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let is_trusted = state.access.has_no_foreign_origin(&headers);
-    let serve = move |socket| Connection::new(state, is_trusted).serve(socket);
+    let serve = move |socket| RpcConnection::new(state, is_trusted).serve(socket);
     upgrade.max_message_size(MAX_MESSAGE).on_upgrade(serve)
 }
 
 /// A client's connection.
-struct Connection {
+struct RpcConnection {
     state: ApiState,
     /// Whether the client receives notifications: any program does, because aria2p only listens,
     /// but a page of another origin only after a call with the token.
@@ -39,7 +39,7 @@ struct Connection {
     known: HashMap<i64, TransferState>,
 }
 
-impl Connection {
+impl RpcConnection {
     fn new(state: ApiState, is_trusted: bool) -> Self {
         Self { state, is_trusted, known: HashMap::new() }
     }

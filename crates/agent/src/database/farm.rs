@@ -8,18 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::TryStreamExt;
 use longhaul_core::failure::FailureKind;
+use rusqlite::{ToSql, params};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use super::DatabaseError;
-use super::farm_address::{FarmAddress, FarmError};
+use super::column::FarmParameter;
+use super::farm_address::{FarmAddress, FarmDatabaseError};
 use super::farm_connection::{connect, has_ended};
 use super::schema::{FARM_TABLES, FARM_VERSION};
-use super::value::{Record, Value, values};
 use crate::error::AgentError;
 use crate::secrets::SecretBox;
 
@@ -36,20 +37,20 @@ pub(crate) struct FarmDatabase {
     /// This agent in `transfers.owner`.
     pub(super) owner: String,
     runtime: Runtime,
-    session: RefCell<Option<Session>>,
+    session: RefCell<Option<FarmSession>>,
     is_in_transaction: Cell<bool>,
     /// The last failure to connect.
-    failed: RefCell<Option<(Instant, FarmError)>>,
+    failed: RefCell<Option<(Instant, FarmDatabaseError)>>,
     /// The number of the server's process, by which this agent's own notifications are known.
     process: Arc<AtomicI64>,
 }
 
-struct Session {
+struct FarmSession {
     client: Client,
     statements: HashMap<String, Statement>,
 }
 
-impl Session {
+impl FarmSession {
     async fn prepared(&mut self, statement: &str) -> Result<Statement, tokio_postgres::Error> {
         if let Some(known) = self.statements.get(statement) {
             return Ok(known.clone());
@@ -83,7 +84,7 @@ impl FarmDatabase {
             failed: RefCell::default(),
             process: Arc::default(),
         };
-        let failed = |source| AgentError::Database(DatabaseError::Farm { operation: "open", source });
+        let failed = |error: FarmDatabaseError| DatabaseError::using("open")(error.into());
         farm.transaction_statement("BEGIN").map_err(failed)?;
         let secrets = farm.set_up(key)?;
         farm.transaction_statement("COMMIT").map_err(failed)?;
@@ -92,16 +93,16 @@ impl FarmDatabase {
 
     /// Makes the tables, or checks those that exist, and the key.
     fn set_up(&self, key: &Path) -> Result<SecretBox, AgentError> {
-        let failed = |source| DatabaseError::Farm { operation: "open", source };
-        let unreadable = DatabaseError::using("open");
+        let failed = |error: FarmDatabaseError| DatabaseError::using("open")(error.into());
+        let unreadable = |error| failed(self.address.explain(&error));
         let number = |statement: &str| {
-            let mut rows = self.query(statement, &[]).map_err(failed)?;
-            rows.pop().map_or(Ok(0), |mut row| row.take::<i64>()).map_err(&unreadable)
+            let row = self.query(statement, &[]).map_err(failed)?.pop();
+            row.map_or(Ok(0), |row| row.try_get::<_, i64>(0)).map_err(unreadable)
         };
         let refused = |why: String, remedy: String| {
             AgentError::Database(failed(self.address.error(FailureKind::Config, why, remedy)))
         };
-        self.query("SELECT pg_advisory_xact_lock(?1)::TEXT", values![TABLES_LOCK]).map_err(failed)?;
+        self.execute("SELECT pg_advisory_xact_lock(?1)::TEXT", params![TABLES_LOCK]).map_err(failed)?;
         let is_new =
             number("SELECT count(*) FROM pg_tables WHERE schemaname = 'longhaul' AND tablename = 'farm'")?
                 == 0;
@@ -109,7 +110,7 @@ impl FarmDatabase {
         if is_new {
             let secrets = use_key()?;
             self.batch(&format!("CREATE SCHEMA IF NOT EXISTS longhaul; {FARM_TABLES}")).map_err(failed)?;
-            let values = values![FARM_VERSION, secrets.seal(SEALED_TEXT).as_slice()];
+            let values = params![FARM_VERSION, secrets.seal(SEALED_TEXT)];
             self.execute("INSERT INTO farm (version, sealed) VALUES (?1, ?2)", values).map_err(failed)?;
             return Ok(secrets);
         }
@@ -121,7 +122,7 @@ impl FarmDatabase {
             return Err(refused(why, "use that version on all hosts".to_owned()));
         }
         let sealed = self.query("SELECT sealed FROM farm", &[]).map_err(failed)?.pop();
-        let sealed: Vec<u8> = sealed.map_or(Ok(Vec::new()), |mut row| row.take()).map_err(&unreadable)?;
+        let sealed: Vec<u8> = sealed.map_or(Ok(Vec::new()), |row| row.try_get(0)).map_err(unreadable)?;
         let secrets = if key.exists() { Some(use_key()?) } else { None };
         secrets.filter(|secrets| secrets.unseal(&sealed).is_ok()).ok_or_else(|| {
             let why = format!("{} is not the key of the farm", key.display());
@@ -141,7 +142,7 @@ impl FarmDatabase {
     }
 
     /// Runs BEGIN, COMMIT or ROLLBACK.
-    pub(super) fn transaction_statement(&self, statement: &str) -> Result<(), FarmError> {
+    pub(super) fn transaction_statement(&self, statement: &str) -> Result<(), FarmDatabaseError> {
         // The server has rolled back with the loss of the connection.
         let is_over = statement == "ROLLBACK" && self.session.borrow().is_none();
         let done = if is_over { Ok(()) } else { self.batch(statement) };
@@ -150,27 +151,26 @@ impl FarmDatabase {
     }
 
     /// Runs a statement; returns its rows.
-    pub(super) fn query(&self, statement: &str, values: &[Value]) -> Result<Vec<Record>, FarmError> {
-        let rows = self.with_session(statement, async |session| {
-            let prepared = session.prepared(statement).await?;
-            session.client.query(&prepared, &parameters(values)).await
-        })?;
-        let record = |row: tokio_postgres::Row| {
-            let columns = 0..row.columns().len();
-            columns.map(|column| row.try_get(column)).collect::<Result<_, _>>().map(Record::new)
-        };
-        rows.into_iter().map(record).collect::<Result<_, _>>().map_err(|error| self.address.explain(&error))
-    }
-
-    /// Runs a statement; returns the number of changed rows.
-    pub(super) fn execute(&self, statement: &str, values: &[Value]) -> Result<u64, FarmError> {
+    pub(super) fn query(
+        &self,
+        statement: &str,
+        values: &[&dyn ToSql],
+    ) -> Result<Vec<Row>, FarmDatabaseError> {
         self.with_session(statement, async |session| {
             let prepared = session.prepared(statement).await?;
-            session.client.execute(&prepared, &parameters(values)).await
+            session.client.query_raw(&prepared, parameters(values)).await?.try_collect().await
         })
     }
 
-    fn batch(&self, statements: &str) -> Result<(), FarmError> {
+    /// Runs a statement; returns the number of changed rows.
+    pub(super) fn execute(&self, statement: &str, values: &[&dyn ToSql]) -> Result<u64, FarmDatabaseError> {
+        self.with_session(statement, async |session| {
+            let prepared = session.prepared(statement).await?;
+            session.client.execute_raw(&prepared, parameters(values)).await
+        })
+    }
+
+    fn batch(&self, statements: &str) -> Result<(), FarmDatabaseError> {
         self.with_session(statements, async |session| session.client.batch_execute(statements).await)
     }
 
@@ -179,8 +179,8 @@ impl FarmDatabase {
     fn with_session<T>(
         &self,
         statement: &str,
-        mut run: impl AsyncFnMut(&mut Session) -> Result<T, tokio_postgres::Error>,
-    ) -> Result<T, FarmError> {
+        mut run: impl AsyncFnMut(&mut FarmSession) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, FarmDatabaseError> {
         let is_repeatable = ["SELECT", "BEGIN"].iter().any(|start| statement.starts_with(start));
         let may_repeat = is_repeatable && !self.is_in_transaction.get() && self.session.borrow().is_some();
         let mut attempts = 1 + usize::from(may_repeat);
@@ -213,7 +213,7 @@ impl FarmDatabase {
     }
 
     /// Adds to the error of a statement without an answer whether its change is stored.
-    fn unanswered(&self, statement: &str, error: FarmError) -> FarmError {
+    fn unanswered(&self, statement: &str, error: FarmDatabaseError) -> FarmDatabaseError {
         let changes_nothing = ["SELECT", "BEGIN", "ROLLBACK"];
         if changes_nothing.iter().any(|start| statement.starts_with(start)) {
             error
@@ -226,7 +226,7 @@ impl FarmDatabase {
     }
 
     /// Connects, unless an attempt has just failed.
-    fn connect(&self) -> Result<Session, FarmError> {
+    fn connect(&self) -> Result<FarmSession, FarmDatabaseError> {
         if self.is_in_transaction.get() {
             let why = "the connection was lost during a change, which is not stored";
             return Err(self.address.error(FailureKind::Unavailable, why, "repeat it"));
@@ -239,13 +239,13 @@ impl FarmDatabase {
         let connected = self.runtime.block_on(connect(&self.address, None));
         let connected = connected.map(|(client, process)| {
             self.process.store(process, Ordering::Relaxed);
-            Session { client, statements: HashMap::new() }
+            FarmSession { client, statements: HashMap::new() }
         });
         self.failed.replace(connected.as_ref().err().map(|error| (Instant::now(), error.clone())));
         connected
     }
 }
 
-fn parameters(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
-    values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+fn parameters<'a>(values: &'a [&'a dyn ToSql]) -> impl ExactSizeIterator<Item = FarmParameter<'a>> {
+    values.iter().map(|value| FarmParameter(value.to_sql()))
 }

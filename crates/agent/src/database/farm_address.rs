@@ -72,14 +72,14 @@ impl FarmTimeouts {
 /// The database of a farm cannot be used.
 #[derive(Debug, Clone, Error)]
 #[error("{address}: {why}; {remedy}")]
-pub struct FarmError {
+pub struct FarmDatabaseError {
     address: String,
     why: String,
     remedy: String,
     kind: FailureKind,
 }
 
-impl FarmError {
+impl FarmDatabaseError {
     /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         self.kind
@@ -102,9 +102,10 @@ impl FarmAddress {
     /// else of `~/.pgpass`.
     ///
     /// # Errors
-    /// [`FarmError`] for a URL of another kind, with a password, or of a connection with TLS.
-    pub(crate) fn parse(text: &str, lease: Duration) -> Result<Self, FarmError> {
-        let refused = |why: &str, remedy: &str| FarmError {
+    /// [`FarmDatabaseError`] for a URL of another kind, with a password, or of a connection with
+    /// TLS.
+    pub(crate) fn parse(text: &str, lease: Duration) -> Result<Self, FarmDatabaseError> {
+        let refused = |why: &str, remedy: &str| FarmDatabaseError {
             address: "the address of the farm".to_owned(),
             why: why.to_owned(),
             remedy: remedy.to_owned(),
@@ -154,18 +155,23 @@ impl FarmAddress {
         kind: FailureKind,
         why: impl fmt::Display,
         remedy: impl fmt::Display,
-    ) -> FarmError {
-        FarmError { address: self.shown.clone(), why: why.to_string(), remedy: remedy.to_string(), kind }
+    ) -> FarmDatabaseError {
+        FarmDatabaseError {
+            address: self.shown.clone(),
+            why: why.to_string(),
+            remedy: remedy.to_string(),
+            kind,
+        }
     }
 
     /// Creates the error of a database that has not answered in time.
-    pub(crate) fn silent(&self, waited: Duration) -> FarmError {
+    pub(crate) fn silent(&self, waited: Duration) -> FarmDatabaseError {
         let why = format!("it has not answered within {:.1} s", waited.as_secs_f64());
         self.error(FailureKind::Unavailable, why, "see whether it runs and what loads it")
     }
 
     /// Combines the errors of the hosts: all reasons, and the last remedy.
-    pub(super) fn combined(&self, mut failed: Vec<(&FarmServer, FarmError)>) -> FarmError {
+    pub(super) fn combined(&self, mut failed: Vec<(&FarmServer, FarmDatabaseError)>) -> FarmDatabaseError {
         let [.., (_, last)] = &failed[..] else {
             return self.error(FailureKind::Config, "it names no host", "name one");
         };
@@ -174,11 +180,11 @@ impl FarmAddress {
         }
         let whys: Vec<_> =
             failed.iter().map(|(server, error)| format!("{}: {}", server.shown, error.why)).collect();
-        FarmError { why: whys.join(", "), ..last.clone() }
+        FarmDatabaseError { why: whys.join(", "), ..last.clone() }
     }
 
     /// Explains an error of the connection or the server.
-    pub(super) fn explain(&self, error: &tokio_postgres::Error) -> FarmError {
+    pub(super) fn explain(&self, error: &tokio_postgres::Error) -> FarmDatabaseError {
         let Some(server) = error.as_db_error() else {
             let mut why = error.to_string();
             let mut source = std::error::Error::source(error);
@@ -229,7 +235,7 @@ impl FarmAddress {
     }
 
     /// Creates the error of a standby, or of a database whose user may only read.
-    pub(super) fn read_only(&self) -> FarmError {
+    pub(super) fn read_only(&self) -> FarmDatabaseError {
         let remedy = "name the server that is written to, not a standby";
         self.error(FailureKind::Config, "it is read-only", remedy)
     }

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Notification};
 
-use super::farm_address::{FarmAddress, FarmError, FarmServer};
+use super::farm_address::{FarmAddress, FarmDatabaseError, FarmServer};
 
 /// The first version with generated columns.
 const MIN_VERSION: u32 = 12;
@@ -16,11 +16,11 @@ const MIN_VERSION: u32 = 12;
 /// for it. Sends what the server notifies to `notified`, which is closed with the connection.
 ///
 /// # Errors
-/// [`FarmError`] with the reason of each host.
+/// [`FarmDatabaseError`] with the reason of each host.
 pub(super) async fn connect(
     address: &FarmAddress,
     notified: Option<UnboundedSender<Notification>>,
-) -> Result<(Client, i64), FarmError> {
+) -> Result<(Client, i64), FarmDatabaseError> {
     let limit = address.timeouts.connect;
     let mut failed = Vec::new();
     for server in &address.servers {
@@ -37,7 +37,7 @@ async fn connect_to(
     server: &FarmServer,
     address: &FarmAddress,
     notified: Option<UnboundedSender<Notification>>,
-) -> Result<(Client, i64), FarmError> {
+) -> Result<(Client, i64), FarmDatabaseError> {
     let failed = |error: tokio_postgres::Error| address.explain(&error);
     let (client, mut connection) = server.config.connect(NoTls).await.map_err(failed)?;
     let version = connection.parameter("server_version").unwrap_or_default().to_owned();

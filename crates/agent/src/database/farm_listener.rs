@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Notification};
 
-use super::farm_address::{FarmAddress, FarmError};
+use super::farm_address::{FarmAddress, FarmDatabaseError};
 use super::farm_connection::connect;
 use super::{Database, FarmDatabase};
 
@@ -69,7 +69,7 @@ impl FarmListener {
         runtime: &Runtime,
         report: &impl Fn(FarmChange),
         is_logged: &mut bool,
-    ) -> Result<Infallible, FarmError> {
+    ) -> Result<Infallible, FarmDatabaseError> {
         let mut listening = runtime.block_on(self.connect())?;
         *is_logged = false;
         // What has changed before is unknown.
@@ -82,7 +82,7 @@ impl FarmListener {
         }
     }
 
-    async fn connect(&self) -> Result<Listening, FarmError> {
+    async fn connect(&self) -> Result<Listening, FarmDatabaseError> {
         let (sender, received) = mpsc::unbounded_channel();
         let (client, _) = connect(&self.address, Some(sender)).await?;
         let listening = Listening { client, received, unshown: Some(Instant::now()) };
@@ -101,7 +101,7 @@ struct Listening {
 
 impl Listening {
     /// Waits for a change, or for the time to check the connection.
-    async fn next(&mut self, listener: &FarmListener) -> Result<Option<FarmChange>, FarmError> {
+    async fn next(&mut self, listener: &FarmListener) -> Result<Option<FarmChange>, FarmDatabaseError> {
         let left = |since: Instant| SHOW_INTERVAL.saturating_sub(since.elapsed());
         let wait = self.unshown.map_or(CHECK_INTERVAL, left);
         match timeout(wait, self.received.recv()).await {
@@ -118,7 +118,7 @@ impl Listening {
         Ok(None)
     }
 
-    async fn run(&self, statement: &str, address: &FarmAddress) -> Result<(), FarmError> {
+    async fn run(&self, statement: &str, address: &FarmAddress) -> Result<(), FarmDatabaseError> {
         let limit = address.timeouts.answer;
         let done = timeout(limit, self.client.batch_execute(statement)).await;
         done.map_err(|_| address.silent(limit))?.map_err(|error| address.explain(&error))

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::lease::ClaimedTransfer;
 use super::tests::{transfer, worker};
 use super::*;
-use crate::transfer::{TransferFailure, TransferState};
+use crate::transfer::{FileProgress, TransferFailure, TransferState};
 use postgres::Postgres;
 
 #[allow(dead_code, reason = "the tests of the command line use all of it")]
@@ -93,7 +93,8 @@ fn each_transfer_has_one_lease_and_an_earlier_one_changes_nothing() {
     assert_eq!(one.expire().unwrap(), 1);
     let second = one.claim(1, 2, LEASE).unwrap();
     assert_eq!((ids(&second), second[0].epoch, first[0].epoch), (vec![id], 2, 1));
-    let end = RunEnd { epoch: 1, bytes: 7, attempts: 5, ..RunEnd::default() };
+    let progress = FileProgress { bytes: 7, ..FileProgress::default() };
+    let end = RunEnd { epoch: 1, progress, attempts: 5, ..RunEnd::default() };
     assert!(!two.end(id, TransferState::Failed, &end, 3).unwrap(), "the end of an earlier lease");
     two.release(id, 1).unwrap();
     two.release(id, 2).unwrap();
@@ -192,7 +193,7 @@ fn change_that_a_panic_or_the_connection_ends_is_not_stored_or_said_to_be_unknow
     let hosts = format!("@127.0.0.1:{},", silent.local_addr().unwrap().port());
     let url = farm.postgres.url("farm").replace('@', &hosts);
     let short = farm.agent_of(&url, "short", Duration::from_secs(3));
-    let Err(StoreError::Farm(error)) = short.query("SELECT pg_sleep(60)::TEXT", &[]) else { panic!() };
+    let Err(StoreError::Farm(error)) = short.execute("SELECT pg_sleep(60)::TEXT", &[]) else { panic!() };
     assert!(error.kind() == FailureKind::Unavailable && error.to_string().contains("timeout"), "{error}");
     assert_eq!(short.get(id).unwrap().unwrap().transfer.id, id);
 }

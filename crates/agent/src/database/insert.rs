@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use rusqlite::{ToSql, params};
+
 use super::order::SPACING;
-use super::value::{Value, values};
-use super::{Database, DatabaseError, NewTransfer, Row, StoreError};
+use super::{Database, DatabaseError, NewTransfer, ResultRow, StoreError, TransferRow};
 
 /// The maximum number of transfers of one statement: SQLite permits 32,766 parameters, PostgreSQL
 /// 65,535.
@@ -36,22 +37,23 @@ impl Database {
     /// Adds the transfers of one statement unless their keys are known; returns their numbers.
     fn insert(&self, transfers: &[NewTransfer], positions: &[i64], now: i64) -> Result<Vec<i64>, StoreError> {
         let placed = transfers.iter().zip(positions);
-        let values: Vec<Value> =
-            placed.clone().flat_map(|(transfer, position)| transfer.values(*position, now)).collect();
+        let rows: Vec<_> =
+            placed.clone().map(|(transfer, position)| transfer.columns(*position, now)).collect();
+        let names: Vec<_> = rows.iter().take(1).flatten().map(|(name, _)| *name).collect();
+        let values: Vec<_> = rows.iter().flatten().map(|(_, value)| value as &dyn ToSql).collect();
         // A known key locks nothing: its transfer may be one that another agent renews or ends.
         let insert = format!(
             "INSERT INTO transfers ({}) VALUES {} ON CONFLICT (key) DO NOTHING RETURNING position, id",
-            NewTransfer::COLUMNS,
-            parameters(transfers.len(), values.len() / transfers.len().max(1))
+            names.join(", "),
+            parameters(rows.len(), names.len())
         );
-        let pair = |mut record: super::Record| Ok((record.take()?, record.take()?));
-        let added: HashMap<i64, i64> =
-            self.query(&insert, &values)?.into_iter().map(pair).collect::<Result<_, StoreError>>()?;
+        let pair = |row: &ResultRow<'_>| Ok((row.get("position")?, row.get("id")?));
+        let added: HashMap<i64, i64> = self.query(&insert, &values, pair)?;
         if let (Some(first), Some(last)) = (added.values().min(), added.values().max()) {
             // A client may have chosen the number of a transfer as the identifier of another.
             let update = "UPDATE transfers SET gid = id | ?3 WHERE id BETWEEN ?1 AND ?2 AND gid IS NULL
                           AND id IN (SELECT gid FROM transfers WHERE gid BETWEEN ?1 AND ?2)";
-            self.execute(update, values![*first, *last, OTHER_GIDS])?;
+            self.execute(update, params![first, last, OTHER_GIDS])?;
         }
         let known = if added.len() < transfers.len() { self.ids_of_keys(transfers)? } else { HashMap::new() };
         let id = |(transfer, position): (&NewTransfer, &i64)| {
@@ -64,17 +66,16 @@ impl Database {
 
     /// Returns the numbers of the transfers that have the keys of these.
     fn ids_of_keys(&self, transfers: &[NewTransfer]) -> Result<HashMap<String, i64>, StoreError> {
-        let keys: Vec<Value> = transfers.iter().map(|transfer| transfer.key.clone().into()).collect();
+        let keys: Vec<_> = transfers.iter().map(|transfer| &transfer.key as &dyn ToSql).collect();
         let select = format!("SELECT key, id FROM transfers WHERE key IN {}", parameters(1, keys.len()));
-        let pair = |mut record: super::Record| Ok((record.take()?, record.take()?));
-        self.query(&select, &keys)?.into_iter().map(pair).collect()
+        self.query(&select, &keys, |row| Ok((row.get("key")?, row.get("id")?)))
     }
 
     /// Reads transfers, in the order of `ids`, without those that are removed.
-    pub(crate) fn get_all(&self, ids: &[i64]) -> Result<Vec<Row>, DatabaseError> {
+    pub(crate) fn get_all(&self, ids: &[i64]) -> Result<Vec<TransferRow>, DatabaseError> {
         let mut rows = HashMap::with_capacity(ids.len());
         for ids in of_statements(ids) {
-            let values: Vec<Value> = ids.iter().map(|id| Value::from(*id)).collect();
+            let values: Vec<_> = ids.iter().map(|id| id as &dyn ToSql).collect();
             let found = self.readable_rows(&format!("WHERE id IN {}", parameters(1, ids.len())), &values)?;
             rows.extend(found.into_iter().map(|row| (row.transfer.id, row)));
         }

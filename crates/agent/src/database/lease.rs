@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
+use rusqlite::params;
+
+use super::column::clamped;
 use super::order::other_plans;
 use super::row::COLUMNS;
-use super::value::values;
-use super::{Database, DatabaseError, Record, Row, StoreError};
+use super::{Database, DatabaseError, ResultRow, StoreError, TransferRow};
+use crate::farm::FarmHost;
 use crate::json;
-use crate::live::ProgressMessage;
-use crate::transfer::{TransferFailure, TransferKind};
+use crate::transfer::{FileProgress, TransferFailure, TransferKind};
 
 /// The seconds in which an agent that has failed at a plan leases no other worker of it: its host
 /// may lack the file system or the login that others have, and would fail at all workers at once.
@@ -20,27 +22,13 @@ const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 /// The time after which an agent that was not seen is forgotten, in milliseconds.
 const FORGET_AFTER: i64 = 86_400_000;
 
-/// What an agent reports of itself to its farm.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct HostReport {
-    /// The host's name.
-    pub(crate) name: String,
-    pub(crate) version: String,
-    /// The milliseconds since the report.
-    pub(crate) age: i64,
-    pub(crate) running: u64,
-    pub(crate) goodput_bps: u64,
-    /// The bytes moved since the agent's start.
-    pub(crate) moved: u64,
-}
-
 /// A transfer that this agent has just leased.
 #[derive(Debug)]
 pub(crate) struct ClaimedTransfer {
     pub(crate) id: i64,
     pub(crate) epoch: i64,
     /// The transfer, or the reason why this version cannot read it.
-    pub(crate) row: Result<Row, DatabaseError>,
+    pub(crate) row: Result<TransferRow, DatabaseError>,
 }
 
 impl ClaimedTransfer {
@@ -60,21 +48,18 @@ pub(crate) struct HeldTransfer {
     pub(crate) limit_bps: Option<u64>,
 }
 
-/// The columns of a [`HeldTransfer`], in their order.
+/// The columns of a [`HeldTransfer`].
 const HELD_COLUMNS: &str = "id, epoch, priority, position, limit_bps";
 
 impl HeldTransfer {
-    fn all(records: Vec<Record>) -> Result<Vec<Self>, StoreError> {
-        let held = |mut record: Record| {
-            Ok(Self {
-                id: record.take()?,
-                epoch: record.take()?,
-                priority: record.take()?,
-                position: record.take()?,
-                limit_bps: record.take()?,
-            })
-        };
-        records.into_iter().map(held).collect()
+    fn read(row: &ResultRow<'_>) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.get("id")?,
+            epoch: row.get("epoch")?,
+            priority: row.get("priority")?,
+            position: row.get("position")?,
+            limit_bps: row.get("limit_bps")?,
+        })
     }
 }
 
@@ -120,18 +105,14 @@ impl Database {
              UPDATE transfers SET state = 'running', started = coalesce(started, ?1), retry_at = NULL, epoch = epoch + 1,
                 owner = ?2, lease_until = {NOW} + ?3
              WHERE id IN (SELECT id FROM chosen)
-             RETURNING id, epoch, {COLUMNS}"
+             RETURNING {COLUMNS}"
         );
-        let claimed = |mut record: Record| {
-            let (id, epoch) = (record.take()?, record.take()?);
-            let row = Row::read(&mut record).map_err(DatabaseError::using("claim from"));
-            Ok(ClaimedTransfer { id, epoch, row })
+        let failed = DatabaseError::using("claim from");
+        let claimed = |row: &ResultRow<'_>| {
+            let (id, epoch) = (row.get("id")?, row.get("epoch")?);
+            Ok(ClaimedTransfer { id, epoch, row: TransferRow::read(row).map_err(&failed) })
         };
-        let claim = || {
-            let records = self.query(&update, values![now, self.owner(), milliseconds(lease)])?;
-            records.into_iter().map(claimed).collect::<Result<_, StoreError>>()
-        };
-        claim().map_err(DatabaseError::using("claim from"))
+        self.query(&update, params![now, self.owner(), milliseconds(lease)], claimed).map_err(&failed)
     }
 
     /// Lets the other agents look for work.
@@ -149,7 +130,7 @@ impl Database {
     ) -> Result<(), DatabaseError> {
         let update = "UPDATE transfers SET state = 'failed', ended = ?1, error = ?2
                       WHERE id = ?3 AND epoch = ?4 AND owner = ?5 AND state = 'running'";
-        self.change(update, values![now, json(failure), id, epoch, self.owner()]).map(drop)
+        self.change(update, params![now, json(failure), id, epoch, self.owner()]).map(drop)
     }
 
     /// Renews the leases of this agent; returns them.
@@ -159,23 +140,26 @@ impl Database {
              UPDATE transfers SET lease_until = {NOW} + ?1 WHERE id IN (SELECT id FROM held)
              RETURNING {HELD_COLUMNS}"
         );
-        let renew = || HeldTransfer::all(self.query(&update, values![milliseconds(lease), self.owner()])?);
-        renew().map_err(DatabaseError::using("renew leases of"))
+        let values = params![milliseconds(lease), self.owner()];
+        self.query(&update, values, HeldTransfer::read).map_err(DatabaseError::using("renew leases of"))
     }
 
     /// Reads the leases of this agent.
     pub(crate) fn held(&self) -> Result<Vec<HeldTransfer>, DatabaseError> {
         let select = format!("SELECT {HELD_COLUMNS} FROM transfers WHERE state = 'running' AND owner = ?1");
-        let read = || HeldTransfer::all(self.query(&select, values![self.owner()])?);
-        read().map_err(DatabaseError::using("read"))
+        self.query(&select, params![self.owner()], HeldTransfer::read).map_err(DatabaseError::using("read"))
     }
 
     /// Stores the progress of a run for other agents; changes nothing under an earlier lease.
-    pub(crate) fn store_progress(&self, epoch: i64, progress: &ProgressMessage) -> Result<(), DatabaseError> {
+    pub(crate) fn store_progress(
+        &self,
+        (id, epoch): (i64, i64),
+        progress: &FileProgress,
+    ) -> Result<(), DatabaseError> {
         let update = "UPDATE transfers SET bytes = ?1, size = coalesce(?2, size), run = ?3
                       WHERE id = ?4 AND epoch = ?5 AND owner = ?6 AND state = 'running'";
-        let (run, owner) = (json(&progress.run), self.owner());
-        self.change(update, values![progress.bytes, progress.size, run, progress.id, epoch, owner]).map(drop)
+        let (bytes, size) = (clamped(progress.bytes), progress.size.map(clamped));
+        self.change(update, params![bytes, size, json(&progress.run), id, epoch, self.owner()]).map(drop)
     }
 
     /// Queues a transfer whose lease this agent does not use; changes nothing once another agent
@@ -183,7 +167,7 @@ impl Database {
     pub(crate) fn release(&self, id: i64, epoch: i64) -> Result<(), DatabaseError> {
         let update = "UPDATE transfers SET state = 'queued'
                       WHERE id = ?1 AND epoch = ?2 AND coalesce(owner, '') = ?3 AND state = 'running'";
-        self.change(update, values![id, epoch, self.owner()]).map(drop)
+        self.change(update, params![id, epoch, self.owner()]).map(drop)
     }
 
     /// Queues all transfers whose leases have expired; returns their number.
@@ -199,44 +183,49 @@ impl Database {
 
     /// Stores what this agent reports of itself; returns the database's time in milliseconds since
     /// 1970.
-    pub(crate) fn report_host(&self, report: &HostReport) -> Result<i64, DatabaseError> {
+    pub(crate) fn report_host(
+        &self,
+        running: usize,
+        goodput_bps: u64,
+        moved: u64,
+    ) -> Result<i64, DatabaseError> {
         let forget = format!("DELETE FROM hosts WHERE seen < {NOW} - ?1");
-        self.change(&forget, values![FORGET_AFTER])?;
+        self.change(&forget, params![FORGET_AFTER])?;
         let insert = format!(
             "INSERT INTO hosts (owner, version, seen, running, goodput_bps, moved) VALUES (?1, ?2, {NOW}, ?3, ?4, ?5)
              ON CONFLICT (owner) DO UPDATE SET version = excluded.version, seen = excluded.seen, running = excluded.running,
                 goodput_bps = excluded.goodput_bps, moved = excluded.moved
              RETURNING seen"
         );
-        let version = report.version.as_str();
-        let values = values![self.owner(), version, report.running, report.goodput_bps, report.moved];
+        let version = env!("CARGO_PKG_VERSION");
+        let values = params![self.owner(), version, running, clamped(goodput_bps), clamped(moved)];
         let seen = self.value(&insert, values).map_err(DatabaseError::using("change"))?;
         Ok(seen.unwrap_or_default())
     }
 
     /// Removes this agent from the list of hosts.
     pub(crate) fn leave(&self) -> Result<(), DatabaseError> {
-        self.change("DELETE FROM hosts WHERE owner = ?1", values![self.owner()]).map(drop)
+        self.change("DELETE FROM hosts WHERE owner = ?1", params![self.owner()]).map(drop)
     }
 
-    /// Reads the hosts of the farm.
-    pub(crate) fn hosts(&self) -> Result<Vec<HostReport>, DatabaseError> {
+    /// Reads the hosts of the farm: one is alive that has reported within a lease.
+    pub(crate) fn hosts(&self, lease: Duration) -> Result<Vec<FarmHost>, DatabaseError> {
         let select = format!(
-            "SELECT owner, version, {NOW} - seen, running, goodput_bps, moved FROM hosts ORDER BY owner"
+            "SELECT owner, version, greatest({NOW} - seen, 0) / 1000 AS seen_seconds, running, goodput_bps, moved
+             FROM hosts ORDER BY owner"
         );
-        let read = || {
-            let host = |mut record: Record| {
-                Ok(HostReport {
-                    name: host_of(&record.take::<String>()?).to_owned(),
-                    version: record.take()?,
-                    age: record.take()?,
-                    running: record.take()?,
-                    goodput_bps: record.take()?,
-                    moved: record.take()?,
-                })
-            };
-            self.query(&select, &[])?.into_iter().map(host).collect::<Result<_, StoreError>>()
+        let host = |row: &ResultRow<'_>| {
+            let seen_seconds = row.get("seen_seconds")?;
+            Ok(FarmHost {
+                name: host_of(&row.get::<String>("owner")?).to_owned(),
+                version: row.get("version")?,
+                seen_seconds,
+                is_alive: seen_seconds <= lease.as_secs(),
+                running: row.get("running")?,
+                goodput_bps: row.get("goodput_bps")?,
+                moved_bytes: row.get("moved")?,
+            })
         };
-        read().map_err(DatabaseError::using("read"))
+        self.query(&select, &[], host).map_err(DatabaseError::using("read"))
     }
 }

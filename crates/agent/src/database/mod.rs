@@ -2,6 +2,7 @@
 //! acknowledged changes (`rows`) survive a power loss; or the queue of a farm in PostgreSQL
 //! (`farm`), whose agents lease transfers (`lease`). Both run the same statements.
 
+mod column;
 mod farm;
 mod farm_address;
 mod farm_connection;
@@ -15,24 +16,24 @@ mod password_file;
 mod row;
 mod rows;
 mod schema;
-mod value;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, ToSql};
 use thiserror::Error;
 
+use column::ResultRow;
 pub(crate) use farm::FarmDatabase;
 pub(crate) use farm_address::FarmAddress;
-pub use farm_address::FarmError;
+pub use farm_address::FarmDatabaseError;
 pub(crate) use farm_listener::FarmChange;
 pub(crate) use insert::MAX_ROWS;
-pub(crate) use lease::{ClaimedTransfer, HeldTransfer, HostReport};
+pub(crate) use lease::{ClaimedTransfer, HeldTransfer};
 pub(crate) use open::OpenedDatabase;
 pub(crate) use page::{PageCursor, RowPage};
-pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
-use value::{Record, Value};
+pub(crate) use row::{NewTransfer, PartIdentity, RunEnd, TransferRow};
 
 /// The queue's database.
 pub(crate) struct Database {
@@ -75,63 +76,52 @@ pub enum DatabaseError {
         source: std::io::Error,
     },
     /// The database cannot be read or written.
-    #[error("cannot {operation} the queue: {source}")]
+    #[error("cannot {operation} the queue{}: {source}", if self.farm().is_some() { " of the farm" } else { "" })]
     Use {
         /// The operation.
         operation: &'static str,
-        /// The error of SQLite.
-        source: rusqlite::Error,
-    },
-    /// The database holds a value of another version.
-    #[error("cannot {operation} the queue: {why}")]
-    Unreadable {
-        /// The operation.
-        operation: &'static str,
-        /// What is unreadable.
-        why: String,
-    },
-    /// The database of the farm cannot be used.
-    #[error("cannot {operation} the queue of the farm: {source}")]
-    Farm {
-        /// The operation.
-        operation: &'static str,
-        /// The error.
-        source: FarmError,
+        /// The error of the statement.
+        source: StoreError,
     },
 }
 
 /// An error of a statement.
-#[derive(Debug)]
-enum StoreError {
-    Sqlite(rusqlite::Error),
-    Farm(FarmError),
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The database file cannot be used.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// The database of the farm cannot be used.
+    #[error(transparent)]
+    Farm(#[from] FarmDatabaseError),
+    /// The database holds a value of another version.
+    #[error("{0}")]
     Unreadable(String),
 }
 
-impl From<rusqlite::Error> for StoreError {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
-    }
-}
-
-impl From<FarmError> for StoreError {
-    fn from(error: FarmError) -> Self {
-        Self::Farm(error)
+impl StoreError {
+    fn unreadable(column: impl fmt::Display, why: impl fmt::Display) -> Self {
+        Self::Unreadable(format!("the column {column}: {why}"))
     }
 }
 
 impl DatabaseError {
     fn using(operation: &'static str) -> impl Fn(StoreError) -> Self {
-        move |error| match error {
-            StoreError::Sqlite(source) => Self::Use { operation, source },
-            StoreError::Farm(source) => Self::Farm { operation, source },
-            StoreError::Unreadable(why) => Self::Unreadable { operation, why },
-        }
+        move |source| Self::Use { operation, source }
     }
 
     /// Returns whether the disk is full.
     pub(crate) fn is_full_disk(&self) -> bool {
-        matches!(self, Self::Use { source, .. } if source.sqlite_error_code() == Some(ErrorCode::DiskFull))
+        let Self::Use { source: StoreError::Sqlite(error), .. } = self else { return false };
+        error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+    }
+
+    /// Returns the error of the farm's database, if it is one.
+    pub(crate) fn farm(&self) -> Option<&FarmDatabaseError> {
+        match self {
+            Self::Use { source: StoreError::Farm(error), .. } => Some(error),
+            _ => None,
+        }
     }
 }
 
@@ -172,38 +162,35 @@ impl Database {
         }
     }
 
-    /// Runs a statement with parameters `?1`, `?2` and so on; returns its rows.
-    fn query(&self, statement: &str, values: &[Value]) -> Result<Vec<Record>, StoreError> {
+    /// Runs a statement with parameters `?1`, `?2` and so on; returns what `read` makes of its
+    /// rows.
+    fn query<T, C: FromIterator<T>>(
+        &self,
+        statement: &str,
+        values: &[&dyn ToSql],
+        read: impl Fn(&ResultRow<'_>) -> Result<T, StoreError>,
+    ) -> Result<C, StoreError> {
         if let Some(farm) = &self.farm {
-            return Ok(farm.query(statement, values)?);
+            return farm.query(statement, values)?.iter().map(|row| read(&ResultRow::Farm(row))).collect();
         }
         let mut statement = self.connection.prepare_cached(statement)?;
-        let count = statement.column_count();
-        let mut rows = statement.query(rusqlite::params_from_iter(values))?;
-        let mut records = Vec::new();
-        while let Some(row) = rows.next()? {
-            records.push(Record::new((0..count).map(|column| row.get(column)).collect::<Result<_, _>>()?));
-        }
-        Ok(records)
+        statement.query_and_then(values, |row| read(&ResultRow::Sqlite(row)))?.collect()
     }
 
     /// Runs a statement that returns no rows; returns the number of changed rows.
-    fn execute(&self, statement: &str, values: &[Value]) -> Result<u64, StoreError> {
+    fn execute(&self, statement: &str, values: &[&dyn ToSql]) -> Result<u64, StoreError> {
         match &self.farm {
             Some(farm) => Ok(farm.execute(statement, values)?),
-            None => {
-                let mut statement = self.connection.prepare_cached(statement)?;
-                Ok(statement.execute(rusqlite::params_from_iter(values))? as u64)
-            }
+            None => Ok(self.connection.prepare_cached(statement)?.execute(values)? as u64),
         }
     }
 
     /// Reads one value, if there is one.
-    fn value<T: FromSql>(&self, select: &str, values: &[Value]) -> Result<Option<T>, StoreError> {
-        self.query(select, values)?.into_iter().next().map(|mut record| record.take()).transpose()
+    fn value<T: FromSql>(&self, select: &str, values: &[&dyn ToSql]) -> Result<Option<T>, StoreError> {
+        self.query(select, values, |row| row.get(0)).map(|values: Vec<_>| values.into_iter().next())
     }
 
-    fn change(&self, statement: &str, values: &[Value]) -> Result<u64, DatabaseError> {
+    fn change(&self, statement: &str, values: &[&dyn ToSql]) -> Result<u64, DatabaseError> {
         self.execute(statement, values).map_err(DatabaseError::using("change"))
     }
 }

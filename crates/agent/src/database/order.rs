@@ -1,8 +1,9 @@
 //! The order of the queue: which transfers are next, by priority and position; positions have gaps,
 //! into which transfers are moved.
 
-use super::value::values;
-use super::{Database, DatabaseError, Row, StoreError};
+use rusqlite::params;
+
+use super::{Database, DatabaseError, ResultRow, StoreError, TransferRow};
 
 /// The distance between positions in the queue: 20 insertions at one point halve it to 1, and
 /// positions are then reassigned.
@@ -22,12 +23,12 @@ pub(super) fn other_plans(owner: &str) -> String {
 impl Database {
     /// Reads the next queued transfers, most urgent first, without workers of plans that this agent
     /// has one of.
-    pub(crate) fn next_queued(&self, limit: usize) -> Result<Vec<Row>, DatabaseError> {
+    pub(crate) fn next_queued(&self, limit: usize) -> Result<Vec<TransferRow>, DatabaseError> {
         let condition = format!(
             "WHERE state = 'queued' AND {} ORDER BY priority DESC, position, id LIMIT ?1",
             other_plans("?2")
         );
-        self.readable_rows(&condition, values![limit as u64, self.owner()])
+        self.readable_rows(&condition, params![limit, self.owner()])
     }
 
     /// Moves a transfer before another one, whose priority it takes, or to the end; returns whether
@@ -37,7 +38,7 @@ impl Database {
         self.atomically(|database| {
             if database.farm.is_some() {
                 let lock = "SELECT pg_advisory_xact_lock(?1)::TEXT";
-                database.query(lock, values![ORDER_LOCK]).map_err(&failed)?;
+                database.execute(lock, params![ORDER_LOCK]).map_err(&failed)?;
             }
             if let Some(before) = before
                 && database.get(before)?.is_none()
@@ -53,7 +54,7 @@ impl Database {
             };
             let update =
                 "UPDATE transfers SET position = ?1, priority = coalesce(?2, priority) WHERE id = ?3";
-            database.execute(update, values![position, priority, id]).map_err(&failed)?;
+            database.execute(update, params![position, priority, id]).map_err(&failed)?;
             Ok(true)
         })
     }
@@ -67,11 +68,12 @@ impl Database {
             return Ok(Some((last + SPACING, None)));
         };
         let select = "SELECT position, priority FROM transfers WHERE id = ?1";
-        let Some(mut record) = self.query(select, values![before])?.pop() else { return Ok(None) };
-        let (next, priority): (i64, i64) = (record.take()?, record.take()?);
+        let pair = |row: &ResultRow<'_>| Ok((row.get("position")?, row.get("priority")?));
+        let mut found: Vec<(i64, i64)> = self.query(select, params![before], pair)?;
+        let Some((next, priority)) = found.pop() else { return Ok(None) };
         let first = next - 2 * SPACING;
         let select = "SELECT coalesce(max(position), ?1) FROM transfers WHERE position < ?2";
-        let previous = self.value(select, values![first, next])?.unwrap_or(first);
+        let previous = self.value(select, params![first, next])?.unwrap_or(first);
         let between = previous + (next - previous) / 2;
         Ok((between > previous && between < next).then_some((between, Some(priority))))
     }
@@ -80,7 +82,7 @@ impl Database {
     fn spread(&self) -> Result<(), StoreError> {
         if self.farm.is_some() {
             // Rows are locked in the order in which renewals lock them: there is no deadlock.
-            self.query(
+            self.execute(
                 "SELECT count(*) FROM (SELECT id FROM transfers ORDER BY id FOR UPDATE) AS locked",
                 &[],
             )?;
@@ -89,7 +91,7 @@ impl Database {
             "UPDATE transfers SET position = placed.number * ?1 FROM
                (SELECT id, row_number() OVER (ORDER BY position, id) AS number FROM transfers) AS placed
              WHERE placed.id = transfers.id",
-            values![SPACING],
+            params![SPACING],
         )
         .map(drop)
     }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use rusqlite::params;
+
 use super::row::{COLUMNS, readable};
-use super::value::values;
-use super::{Database, DatabaseError, Record, Row, StoreError};
+use super::{Database, DatabaseError, ResultRow, StoreError, TransferRow};
 use crate::transfer::TransferState;
 
 /// A page of a listing.
 #[derive(Debug)]
 pub(crate) struct RowPage {
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<TransferRow>,
     /// The start of the next page; `None` on the last page.
     pub(crate) next: Option<PageCursor>,
     pub(crate) total: u64,
@@ -25,6 +26,13 @@ pub(crate) struct PageCursor {
     urgency: i64,
     place: i64,
     id: i64,
+}
+
+impl PageCursor {
+    fn read(row: &ResultRow<'_>) -> Result<Self, StoreError> {
+        let (rank, urgency) = (row.get("rank")?, row.get("urgency")?);
+        Ok(Self { rank, urgency, place: row.get("place")?, id: row.get("id")? })
+    }
 }
 
 impl std::fmt::Display for PageCursor {
@@ -57,19 +65,15 @@ impl Database {
             let after = after.unwrap_or(PageCursor { rank: i64::MIN, urgency: 0, place: 0, id: 0 });
             let filter = if state.is_some() { "AND state = ?1" } else { "AND CAST(?1 AS TEXT) IS NULL" };
             let select = format!(
-                "SELECT rank, urgency, place, id, {COLUMNS} FROM transfers
+                "SELECT rank, urgency, place, {COLUMNS} FROM transfers
                  WHERE (rank, urgency, place, id) > (?2, ?3, ?4, ?5) {filter}
                  ORDER BY rank, urgency, place, id LIMIT ?6"
             );
             let state_name = state.map(TransferState::name);
             let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-            let values = values![state_name, after.rank, after.urgency, after.place, after.id, most];
-            let keyed = |mut record: Record| {
-                let (rank, urgency, place) = (record.take()?, record.take()?, record.take()?);
-                Ok((PageCursor { rank, urgency, place, id: record.take()? }, readable(&mut record)))
-            };
-            let mut keyed: Vec<_> =
-                self.query(&select, values)?.into_iter().map(keyed).collect::<Result<_, StoreError>>()?;
+            let values = params![state_name, after.rank, after.urgency, after.place, after.id, most];
+            let keyed = |row: &ResultRow<'_>| Ok((PageCursor::read(row)?, readable(row)));
+            let mut keyed: Vec<_> = self.query(&select, values, keyed)?;
             let more = keyed.len() > limit;
             keyed.truncate(limit);
             let next = keyed.last().filter(|_| more).map(|(cursor, _)| *cursor);
@@ -86,7 +90,7 @@ impl Database {
 
     /// Reads the most recently added transfers, latest first.
     pub(crate) fn newest(&self, limit: usize) -> Result<RowPage, DatabaseError> {
-        let rows = self.readable_rows("ORDER BY id DESC LIMIT ?1", values![limit as u64])?;
+        let rows = self.readable_rows("ORDER BY id DESC LIMIT ?1", params![limit])?;
         let counts = self.count()?;
         Ok(RowPage { rows, next: None, total: counts.values().sum(), counts })
     }

@@ -6,14 +6,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use rusqlite::types::Value;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
+use super::column::clamped;
 use super::lease::host_of;
-use super::{Record, StoreError, Value};
+use super::{ResultRow, StoreError};
 use crate::json;
 use crate::request::TransferRequest;
 use crate::transfer::{
-    FileProgress, QueuePlace, RunConditions, RunFacts, ShownEnds, Transfer, TransferFailure, TransferState,
+    FileProgress, QueuePlace, RunConditions, ShownEnds, Transfer, TransferFailure, TransferState,
     TransferTimes,
 };
 
@@ -77,10 +79,8 @@ impl PartIdentity {
 /// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunEnd {
-    pub(crate) bytes: u64,
-    pub(crate) size: Option<u64>,
+    pub(crate) progress: FileProgress,
     pub(crate) path: Option<String>,
-    pub(crate) run: RunFacts,
     pub(crate) error: Option<TransferFailure>,
     pub(crate) retry_at: Option<i64>,
     /// The failures in a row.
@@ -93,7 +93,7 @@ pub(crate) struct RunEnd {
 
 /// A stored transfer.
 #[derive(Debug, Clone)]
-pub(crate) struct Row {
+pub(crate) struct TransferRow {
     pub(crate) transfer: Transfer,
     pub(crate) retry_at: Option<i64>,
     /// The failures in a row.
@@ -105,56 +105,55 @@ pub(crate) struct Row {
     pub(crate) part: Option<PartIdentity>,
 }
 
-/// The columns that [`Row::read`] takes, in their order.
+/// The columns that [`TransferRow::read`] reads.
 pub(super) const COLUMNS: &str = "id, gid, kind, state, priority, position, urls, name, path, page_url, limit_bps, size, bytes, run, \
     error, at, retry_at, attempts, busy_retries, added, started, ended, owner, epoch, part_target, part_device, part_inode, part_born";
 
 /// Reads a value stored as JSON.
-fn of_json<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|error| StoreError::Unreadable(error.to_string()))
+fn of_json<T: DeserializeOwned>(row: &ResultRow<'_>, column: &str) -> Result<T, StoreError> {
+    let text: Option<String> = row.get(column)?;
+    serde_json::from_str(text.as_deref().unwrap_or("null"))
+        .map_err(|error| StoreError::unreadable(column, error))
 }
 
 /// Reads a value stored as its name.
-fn of_name<T: DeserializeOwned>(name: String) -> Result<T, StoreError> {
-    T::deserialize(name.into_deserializer())
-        .map_err(|error: serde::de::value::Error| StoreError::Unreadable(error.to_string()))
+fn of_name<T: DeserializeOwned>(row: &ResultRow<'_>, column: &str) -> Result<T, StoreError> {
+    T::deserialize(row.get::<String>(column)?.into_deserializer())
+        .map_err(|error: serde::de::value::Error| StoreError::unreadable(column, error))
 }
 
 /// Reads a row unless another version of the program has written it.
-pub(super) fn readable(record: &mut Record) -> Option<Row> {
-    let row = Row::read(record);
+pub(super) fn readable(row: &ResultRow<'_>) -> Option<TransferRow> {
+    let row = TransferRow::read(row);
     row.inspect_err(|error| tracing::debug!("a transfer of another version is passed over: {error:?}")).ok()
 }
 
 impl NewTransfer {
-    /// The columns of the [`values`](Self::values), in their order.
-    pub(super) const COLUMNS: &'static str = "key, gid, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added";
-
-    /// Returns the columns of the transfer at a position.
-    pub(super) fn values(&self, position: i64, now: i64) -> [Value; 15] {
+    /// Returns the columns of the transfer at a position, with their names.
+    pub(super) fn columns(&self, position: i64, now: i64) -> [(&'static str, Value); 15] {
         let request = &self.request;
         [
-            self.key.clone().into(),
-            self.gid.map(u64::cast_signed).into(),
-            request.kind.name().into(),
-            self.state.name().into(),
-            request.queue.priority.into(),
-            position.into(),
-            self.sealed.as_slice().into(),
+            ("key", self.key.clone().into()),
+            ("gid", self.gid.map(u64::cast_signed).into()),
+            ("kind", request.kind.name().to_owned().into()),
+            ("state", self.state.name().to_owned().into()),
+            ("priority", request.queue.priority.into()),
+            ("position", position.into()),
+            ("request", self.sealed.clone().into()),
             // In clear is stored only what is no secret.
-            json(&request.shown_urls()).into(),
-            request.shown_name().into(),
-            request.shown_path().into(),
-            request.shown_page().into(),
-            request.tuning.limit_bps.into(),
-            request.queue.at.into(),
-            self.offered.into(),
-            now.into(),
+            ("urls", json(&request.shown_urls()).into()),
+            ("name", request.shown_name().into()),
+            ("path", request.shown_path().into()),
+            ("page_url", request.shown_page().into()),
+            ("limit_bps", request.tuning.limit_bps.map(clamped).into()),
+            ("at", request.queue.at.into()),
+            ("offered", self.offered.into()),
+            ("added", now.into()),
         ]
     }
 }
 
-impl Row {
+impl TransferRow {
     /// Returns whether the file of the last run has this name. In a farm it may have been another
     /// host's run.
     pub(crate) fn has_file_at(&self, path: &Path) -> bool {
@@ -166,55 +165,53 @@ impl Row {
     }
 
     /// Reads the [`COLUMNS`].
-    pub(super) fn read(record: &mut Record) -> Result<Self, StoreError> {
-        let (id, gid): (i64, Option<i64>) = (record.take()?, record.take()?);
-        let (kind, state) = (of_name(record.take()?)?, of_name(record.take()?)?);
-        let place = QueuePlace { priority: record.take()?, position: record.take()? };
-        let ends = ShownEnds {
-            urls: of_json(&record.take::<String>()?)?,
-            name: record.take()?,
-            path: record.take()?,
-        };
-        let (page_url, limit_bps) = (record.take()?, record.take()?);
-        let progress = FileProgress {
-            size: record.take()?,
-            bytes: record.take()?,
-            run: of_json(&record.take::<String>()?)?,
-            eta: None,
-        };
-        let error = record.take::<Option<String>>()?.map(|text| of_json(&text)).transpose()?;
-        let (at, retry_at): (Option<i64>, Option<i64>) = (record.take()?, record.take()?);
-        let mut count = || Ok::<_, StoreError>(u32::try_from(record.take::<i64>()?).unwrap_or(u32::MAX));
-        let (attempts, busy_retries) = (count()?, count()?);
-        let times = TransferTimes { added: record.take()?, started: record.take()?, ended: record.take()? };
-        let host = record.take::<Option<String>>()?.map(|owner| host_of(&owner).to_owned());
+    pub(super) fn read(row: &ResultRow<'_>) -> Result<Self, StoreError> {
+        let (id, retry_at) = (row.get("id")?, row.get("retry_at")?);
         let transfer = Transfer {
             id,
-            gid: format!("{:016x}", gid.unwrap_or(id)),
-            kind,
-            state,
-            place,
-            ends,
-            progress,
-            error,
-            times,
-            conditions: RunConditions { at: at.max(retry_at), page_url, limit_bps, host },
+            gid: format!("{:016x}", row.get::<Option<i64>>("gid")?.unwrap_or(id)),
+            kind: of_name(row, "kind")?,
+            state: of_name(row, "state")?,
+            place: QueuePlace { priority: row.get("priority")?, position: row.get("position")? },
+            ends: ShownEnds { urls: of_json(row, "urls")?, name: row.get("name")?, path: row.get("path")? },
+            progress: FileProgress {
+                size: row.get("size")?,
+                bytes: row.get("bytes")?,
+                run: of_json(row, "run")?,
+                eta: None,
+            },
+            error: of_json(row, "error")?,
+            times: TransferTimes {
+                added: row.get("added")?,
+                started: row.get("started")?,
+                ended: row.get("ended")?,
+            },
+            conditions: RunConditions {
+                at: row.get::<Option<i64>>("at")?.max(retry_at),
+                page_url: row.get("page_url")?,
+                limit_bps: row.get("limit_bps")?,
+                host: row.get::<Option<String>>("owner")?.map(|owner| host_of(&owner).to_owned()),
+            },
         };
-        let epoch = record.take()?;
-        Ok(Self { transfer, retry_at, attempts, busy_retries, epoch, part: PartIdentity::read(record)? })
+        Ok(Self {
+            transfer,
+            retry_at,
+            attempts: row.get("attempts")?,
+            busy_retries: row.get("busy_retries")?,
+            epoch: row.get("epoch")?,
+            part: PartIdentity::read(row)?,
+        })
     }
 }
 
 impl PartIdentity {
-    fn read(record: &mut Record) -> Result<Option<Self>, StoreError> {
-        let target: Option<Vec<u8>> = record.take()?;
-        let (device, inode, born): (Option<i64>, Option<i64>, _) =
-            (record.take()?, record.take()?, record.take()?);
-        Ok(target.zip(device).zip(inode).map(|((target, device), inode)| Self {
+    fn read(row: &ResultRow<'_>) -> Result<Option<Self>, StoreError> {
+        let Some(target) = row.get::<Option<Vec<u8>>>("part_target")? else { return Ok(None) };
+        Ok(Some(Self {
             target: OsString::from_vec(target).into(),
-            device,
-            inode,
-            born,
+            device: row.get("part_device")?,
+            inode: row.get("part_inode")?,
+            born: row.get("part_born")?,
         }))
     }
 

@@ -2,52 +2,53 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, ToSql, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::column::clamped;
 use super::row::{COLUMNS, readable};
-use super::value::{Value, values};
-use super::{Database, DatabaseError, PartIdentity, Record, Row, RunEnd, StoreError};
+use super::{Database, DatabaseError, PartIdentity, ResultRow, RunEnd, StoreError, TransferRow};
 use crate::json;
 use crate::settings::{Doors, SettingsPatch};
 use crate::transfer::TransferState;
 
 impl Database {
     /// Reads a transfer.
-    pub(crate) fn get(&self, id: i64) -> Result<Option<Row>, DatabaseError> {
-        self.rows("WHERE id = ?1", values![id]).map(|mut rows| rows.pop())
+    pub(crate) fn get(&self, id: i64) -> Result<Option<TransferRow>, DatabaseError> {
+        self.row("", id)
     }
 
     /// Reads a transfer, which no other agent changes until the end of the transaction.
-    pub(crate) fn get_locked(&self, id: i64) -> Result<Option<Row>, DatabaseError> {
-        let lock = if self.farm.is_some() { "FOR UPDATE" } else { "" };
-        self.rows(&format!("WHERE id = ?1 {lock}"), values![id]).map(|mut rows| rows.pop())
+    pub(crate) fn get_locked(&self, id: i64) -> Result<Option<TransferRow>, DatabaseError> {
+        self.row(if self.farm.is_some() { "FOR UPDATE" } else { "" }, id)
     }
 
     /// Returns the number of the transfer with this identifier.
     pub(crate) fn id_of_gid(&self, gid: u64) -> Result<Option<i64>, DatabaseError> {
         let select = "SELECT id FROM transfers WHERE gid = ?1 OR (id = ?1 AND gid IS NULL)";
-        self.value(select, values![gid.cast_signed()]).map_err(DatabaseError::using("read"))
+        self.value(select, params![gid.cast_signed()]).map_err(DatabaseError::using("read"))
     }
 
     /// Reads the sealed request of a transfer.
     pub(crate) fn request(&self, id: i64) -> Result<Option<Vec<u8>>, DatabaseError> {
         let select = "SELECT request FROM transfers WHERE id = ?1";
-        self.value(select, values![id]).map_err(DatabaseError::using("read"))
+        self.value(select, params![id]).map_err(DatabaseError::using("read"))
     }
 
     /// Replaces the request of a transfer and its displayed URLs.
     pub(crate) fn set_request(&self, id: i64, request: &[u8], urls: &[String]) -> Result<(), DatabaseError> {
         let update = "UPDATE transfers SET request = ?1, urls = ?2 WHERE id = ?3";
-        self.change(update, values![request, json(&urls), id]).map(drop)
+        self.change(update, params![request, json(&urls), id]).map(drop)
     }
 
     pub(super) fn counts(&self) -> Result<BTreeMap<&'static str, u64>, StoreError> {
         let mut counts: BTreeMap<_, _> = TransferState::ALL.iter().map(|state| (state.name(), 0)).collect();
-        for mut record in self.query("SELECT state, count(*) FROM transfers GROUP BY state", &[])? {
-            if let Ok(state) = record.take::<String>()?.parse::<TransferState>() {
-                counts.insert(state.name(), record.take()?);
+        let select = "SELECT state, count(*) AS transfers FROM transfers GROUP BY state";
+        let pair = |row: &ResultRow<'_>| Ok((row.get("state")?, row.get("transfers")?));
+        for (state, count) in self.query::<(String, u64), Vec<_>>(select, &[], pair)? {
+            if let Ok(state) = state.parse::<TransferState>() {
+                counts.insert(state.name(), count);
             }
         }
         Ok(counts)
@@ -59,54 +60,54 @@ impl Database {
     }
 
     /// Reads the transfers that are marked as running on this host.
-    pub(crate) fn running(&self) -> Result<Vec<Row>, DatabaseError> {
-        self.readable_rows("WHERE state = 'running' AND coalesce(owner, '') = ?1", values![self.owner()])
+    pub(crate) fn running(&self) -> Result<Vec<TransferRow>, DatabaseError> {
+        self.readable_rows("WHERE state = 'running' AND coalesce(owner, '') = ?1", params![self.owner()])
     }
 
     /// Reads the transfers scheduled for a time.
-    pub(crate) fn scheduled(&self) -> Result<Vec<Row>, DatabaseError> {
+    pub(crate) fn scheduled(&self) -> Result<Vec<TransferRow>, DatabaseError> {
         self.readable_rows("WHERE state = 'scheduled'", &[])
     }
 
     /// Reads the offers that are not accepted.
-    pub(crate) fn offered(&self) -> Result<Vec<Row>, DatabaseError> {
+    pub(crate) fn offered(&self) -> Result<Vec<TransferRow>, DatabaseError> {
         self.readable_rows("WHERE offered = 1", &[])
     }
 
     /// Accepts an offer.
     pub(crate) fn accept(&self, id: i64) -> Result<(), DatabaseError> {
-        self.change("UPDATE transfers SET offered = 0 WHERE id = ?1", values![id]).map(drop)
+        self.change("UPDATE transfers SET offered = 0 WHERE id = ?1", params![id]).map(drop)
     }
 
-    fn rows(&self, condition: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
-        let records = self.records(condition, values)?;
-        let rows: Result<_, _> = records.into_iter().map(|mut record| Row::read(&mut record)).collect();
-        rows.map_err(DatabaseError::using("read"))
+    fn row(&self, lock: &str, id: i64) -> Result<Option<TransferRow>, DatabaseError> {
+        let select = format!("SELECT {COLUMNS} FROM transfers WHERE id = ?1 {lock}");
+        let rows = self.query(&select, params![id], TransferRow::read).map_err(DatabaseError::using("read"));
+        rows.map(|mut rows: Vec<_>| rows.pop())
     }
 
     /// Reads transfers; passes over those of another version, which must not hold up the others.
-    pub(super) fn readable_rows(&self, condition: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
-        let records = self.records(condition, values)?;
-        Ok(records.into_iter().filter_map(|mut record| readable(&mut record)).collect())
-    }
-
-    fn records(&self, condition: &str, values: &[Value]) -> Result<Vec<Record>, DatabaseError> {
+    pub(super) fn readable_rows(
+        &self,
+        condition: &str,
+        values: &[&dyn ToSql],
+    ) -> Result<Vec<TransferRow>, DatabaseError> {
         let select = format!("SELECT {COLUMNS} FROM transfers {condition}");
-        self.query(&select, values).map_err(DatabaseError::using("read"))
+        let rows = self.query(&select, values, |row| Ok(readable(row)));
+        rows.map(|rows: Vec<_>| rows.into_iter().flatten().collect()).map_err(DatabaseError::using("read"))
     }
 
     /// Changes the state of a transfer; sets the end time of an ended one.
     pub(crate) fn set_state(&self, id: i64, state: TransferState, now: i64) -> Result<(), DatabaseError> {
         let ended = state.is_ended().then_some(now);
         let update = "UPDATE transfers SET state = ?1, ended = ?2, retry_at = NULL WHERE id = ?3";
-        self.change(update, values![state.name(), ended, id]).map(drop)
+        self.change(update, params![state.name(), ended, id]).map(drop)
     }
 
     /// Queues a transfer that is scheduled; returns whether it still was.
     pub(crate) fn promote(&self, id: i64) -> Result<bool, DatabaseError> {
         let update =
             "UPDATE transfers SET state = 'queued', retry_at = NULL WHERE id = ?1 AND state = 'scheduled'";
-        Ok(self.change(update, values![id])? > 0)
+        Ok(self.change(update, params![id])? > 0)
     }
 
     /// Requeues a transfer; resets its failures.
@@ -114,7 +115,7 @@ impl Database {
         let update =
             "UPDATE transfers SET state = ?1, ended = NULL, error = NULL, attempts = 0, busy_retries = 0,
                       retry_at = NULL WHERE id = ?2";
-        self.change(update, values![state.name(), id]).map(drop)
+        self.change(update, params![state.name(), id]).map(drop)
     }
 
     /// Records the start of a run; returns whether the transfer was still queued.
@@ -122,7 +123,7 @@ impl Database {
         let update =
             "UPDATE transfers SET state = 'running', started = coalesce(started, ?1), retry_at = NULL
                       WHERE id = ?2 AND state = 'queued'";
-        Ok(self.change(update, values![now, id])? > 0)
+        Ok(self.change(update, params![now, id])? > 0)
     }
 
     /// Records the file that a run of this lease writes; returns whether the lease was still the
@@ -140,7 +141,8 @@ impl Database {
                       size = coalesce(?5, size), path = ?6, name = coalesce(?7, name)
                       WHERE id = ?8 AND epoch = ?9 AND coalesce(owner, '') = ?10";
         let (target, device, owner) = (part.target_bytes(), part.device, self.owner());
-        let values = values![target, device, part.inode, part.born, size, path, name, id, epoch, owner];
+        let values =
+            params![target, device, part.inode, part.born, size.map(clamped), path, name, id, epoch, owner];
         Ok(self.change(update, values)? > 0)
     }
 
@@ -162,17 +164,17 @@ impl Database {
                 busy_retries = CASE WHEN state = 'running' THEN ?6 ELSE busy_retries END,
                 bytes = ?7, size = coalesce(?8, size), path = coalesce(?9, path), run = ?10, error = ?11
             WHERE id = ?1 AND epoch = ?12 AND coalesce(owner, '') = ?13";
-        let values = values![
+        let values = params![
             id,
             state.name(),
             state.is_ended().then_some(now),
             end.retry_at,
-            i64::from(end.attempts),
-            i64::from(end.busy_retries),
-            end.bytes,
-            end.size,
-            end.path.clone(),
-            json(&end.run),
+            end.attempts,
+            end.busy_retries,
+            clamped(end.progress.bytes),
+            end.progress.size.map(clamped),
+            end.path,
+            json(&end.progress.run),
             end.error.as_ref().map(json),
             end.epoch,
             self.owner(),
@@ -182,7 +184,7 @@ impl Database {
 
     /// Removes a transfer.
     pub(crate) fn remove(&self, id: i64) -> Result<(), DatabaseError> {
-        self.change("DELETE FROM transfers WHERE id = ?1", values![id]).map(drop)
+        self.change("DELETE FROM transfers WHERE id = ?1", params![id]).map(drop)
     }
 
     /// Changes the priority or the rate limit of a transfer.
@@ -193,10 +195,13 @@ impl Database {
         limit: Option<Option<u64>>,
     ) -> Result<(), DatabaseError> {
         if let Some(priority) = priority {
-            self.change("UPDATE transfers SET priority = ?1 WHERE id = ?2", values![priority, id])?;
+            self.change("UPDATE transfers SET priority = ?1 WHERE id = ?2", params![priority, id])?;
         }
         if let Some(limit) = limit {
-            self.change("UPDATE transfers SET limit_bps = ?1 WHERE id = ?2", values![limit, id])?;
+            self.change(
+                "UPDATE transfers SET limit_bps = ?1 WHERE id = ?2",
+                params![limit.map(clamped), id],
+            )?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::request::{Endpoints, TargetFile, TransferRequest};
-use crate::transfer::{TransferFailure, TransferKind, TransferState};
+use crate::transfer::{FileProgress, TransferFailure, TransferKind, TransferState};
 
 fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
     let dir = tempfile::tempdir().unwrap();
@@ -146,7 +146,8 @@ fn only_a_queued_transfer_starts_and_its_end_keeps_the_users_state_unless_the_fi
     assert_eq!(database.get(id).unwrap().unwrap().transfer.times.started, Some(3));
     let (_dir, _path, mut database) = fresh();
     let error = TransferFailure { message: "reset".to_owned(), exit_code: 75, file_exists: false };
-    let end = RunEnd { bytes: 7, error: Some(error), retry_at: Some(99), ..RunEnd::default() };
+    let progress = FileProgress { bytes: 7, ..FileProgress::default() };
+    let end = RunEnd { progress, error: Some(error), retry_at: Some(99), ..RunEnd::default() };
     let id = add(&mut database, "a");
     database.begin(id, 1).unwrap();
     database.set_state(id, TransferState::Paused, 2).unwrap();

@@ -9,7 +9,7 @@ use longhaul_core::queue_admission::{self, Active, WeekTime};
 use longhaul_sys::local_time::local_time;
 
 use super::{farm_runs, start_run};
-use crate::database::{DatabaseError, Row};
+use crate::database::{DatabaseError, TransferRow};
 use crate::error::QueueError;
 use crate::live::Live;
 use crate::queue::{Queue, unix_now};
@@ -44,11 +44,12 @@ pub(super) fn step(
     } else if plan.start > 0 {
         // Transfers that are still stopping may already be queued again.
         let next = queue.database(|database| database.next_queued(plan.start + live.len()))?;
-        let is_free =
-            |row: &Row| queue.runs.get(row.transfer.id).is_none() && !queue.is_offered(row.transfer.id);
+        let is_free = |row: &TransferRow| {
+            queue.runs.get(row.transfer.id).is_none() && !queue.is_offered(row.transfer.id)
+        };
         let mut plans = HashSet::new();
         // One worker of each plan.
-        let is_first = |row: &Row| {
+        let is_first = |row: &TransferRow| {
             row.transfer.kind != TransferKind::Plan || plans.insert(row.transfer.ends.path.clone())
         };
         for row in next.into_iter().filter(is_free).take(plan.start).filter(is_first) {

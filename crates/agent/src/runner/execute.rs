@@ -9,7 +9,7 @@ use longhaul_engine::upload::{self, UploadError};
 
 use super::observe::RunObserver;
 use super::{plan_worker, tree};
-use crate::database::{DatabaseError, Row};
+use crate::database::{DatabaseError, StoreError, TransferRow};
 use crate::error::QueueError;
 use crate::live::Live;
 use crate::queue::Queue;
@@ -59,14 +59,13 @@ impl From<QueueError> for RunFailure {
         let kind = match &error {
             // The database of a farm has been lost since the lease: the transfer is queued again,
             // and counts no failure.
-            QueueError::Database(DatabaseError::Farm { source, .. })
-                if source.kind() == FailureKind::Unavailable =>
-            {
-                FailureKind::Interrupted
-            }
-            QueueError::Database(DatabaseError::Farm { .. } | DatabaseError::Use { .. }) => {
-                FailureKind::Unavailable
-            }
+            QueueError::Database(DatabaseError::Use { source, .. }) => match source {
+                StoreError::Farm(error) if error.kind() == FailureKind::Unavailable => {
+                    FailureKind::Interrupted
+                }
+                StoreError::Farm(_) | StoreError::Sqlite(_) => FailureKind::Unavailable,
+                StoreError::Unreadable(_) => FailureKind::Usage,
+            },
             _ => FailureKind::Usage,
         };
         Self::new(kind, error)
@@ -122,7 +121,7 @@ fn without_options(text: &str) -> &str {
 pub(super) fn execute(
     queue: &Queue,
     live: &Live,
-    row: &Row,
+    row: &TransferRow,
     observer: &RunObserver<'_>,
 ) -> Result<Done, RunFailure> {
     let request = queue.request(live.id)?;
@@ -172,8 +171,9 @@ mod tests {
     #[test]
     fn database_that_is_lost_fails_no_transfer() {
         let farm = FarmAddress::parse("postgres://ann@db/farm", Duration::from_secs(30)).unwrap();
-        let lost = DatabaseError::Farm { operation: "read", source: farm.silent(Duration::from_secs(1)) };
-        let full = DatabaseError::Use { operation: "read", source: rusqlite::Error::InvalidQuery };
+        let failed = |source| DatabaseError::Use { operation: "read", source };
+        let lost = failed(farm.silent(Duration::from_secs(1)).into());
+        let full = failed(rusqlite::Error::InvalidQuery.into());
         for (error, kind) in [
             (QueueError::Database(lost), FailureKind::Interrupted),
             (QueueError::Database(full), FailureKind::Unavailable),

@@ -8,7 +8,7 @@ use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Rate;
 
 use super::{insert_run, spawn};
-use crate::database::{ClaimedTransfer, DatabaseError, FarmChange, Row};
+use crate::database::{ClaimedTransfer, DatabaseError, FarmChange, TransferRow};
 use crate::error::{AgentError, QueueError};
 use crate::farm::{Farm, sleep_since_boot};
 use crate::queue::Queue;
@@ -135,7 +135,7 @@ fn refuse(queue: &Queue, lease: (i64, i64), error: &DatabaseError) -> Result<(),
     Ok(())
 }
 
-fn start_leased(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
+fn start_leased(queue: &Arc<Queue>, row: TransferRow) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let (id, epoch) = (row.transfer.id, row.epoch);
     // An earlier run that has lost its lease may still end.
     let thread = insert_run(queue, &row).and_then(|live| spawn(queue, live, row));

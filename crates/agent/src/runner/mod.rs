@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use longhaul_core::units::Rate;
 
-use crate::database::{DatabaseError, Row};
+use crate::database::{DatabaseError, TransferRow};
 use crate::error::AgentError;
 use crate::farm::Farm;
 use crate::live::Live;
@@ -67,7 +67,10 @@ fn work(queue: &Arc<Queue>) {
 }
 
 /// Starts a transfer on a separate thread, unless it is no longer queued.
-pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
+pub(crate) fn start_run(
+    queue: &Arc<Queue>,
+    row: TransferRow,
+) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let id = row.transfer.id;
     // Inserted before the state changes, so that a later pause finds the run.
     let Some(live) = insert_run(queue, &row) else { return Ok(None) };
@@ -86,7 +89,7 @@ pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandl
 }
 
 /// Inserts a run, unless the transfer has one that may still end, or the agent ends.
-fn insert_run(queue: &Queue, row: &Row) -> Option<Arc<Live>> {
+fn insert_run(queue: &Queue, row: &TransferRow) -> Option<Arc<Live>> {
     let limit = queue.runs.limit.within(row.transfer.conditions.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, row.epoch, limit));
     let is_inserted = queue.runs.insert(Arc::clone(&live));
@@ -99,7 +102,7 @@ fn insert_run(queue: &Queue, row: &Row) -> Option<Arc<Live>> {
 }
 
 /// Starts the thread of an inserted run, or removes the run.
-fn spawn(queue: &Arc<Queue>, live: Arc<Live>, row: Row) -> Option<JoinHandle<()>> {
+fn spawn(queue: &Arc<Queue>, live: Arc<Live>, row: TransferRow) -> Option<JoinHandle<()>> {
     let (id, theirs) = (row.transfer.id, Arc::clone(queue));
     let run = move || run::run(&theirs, &live, &row);
     let spawned = thread::Builder::new().name(format!("transfer-{id}")).spawn(run);

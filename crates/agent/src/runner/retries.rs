@@ -7,7 +7,7 @@ use longhaul_core::queue_admission;
 use longhaul_core::retry::Retry;
 
 use super::execute::RunFailure;
-use crate::database::{Row, RunEnd};
+use crate::database::{RunEnd, TransferRow};
 use crate::transfer::{TransferKind, TransferState};
 
 /// The maximum number of retries in a row because another run holds the file: about an hour.
@@ -15,7 +15,7 @@ const MAX_BUSY_RETRIES: u32 = 10;
 
 /// The retries of a transfer after a failure.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Retries {
+pub(super) struct RunRetries {
     /// The failures in a row.
     pub(super) attempts: u32,
     /// The retries in a row because another run held the file.
@@ -24,7 +24,7 @@ pub(super) struct Retries {
     pub(super) delay: Option<Duration>,
 }
 
-impl Retries {
+impl RunRetries {
     /// Returns the retries after a failure of a run; `before` has those before it.
     pub(super) fn after(failure: &RunFailure, before: &RunEnd, max_retries: u32, is_in_farm: bool) -> Self {
         let RunEnd { attempts, busy_retries, .. } = *before;
@@ -41,7 +41,12 @@ impl Retries {
 }
 
 /// Returns the state after a failure: a link may have expired, a server may recover.
-pub(super) fn state_after(kind: FailureKind, row: &Row, has_worked: bool, may_retry: bool) -> TransferState {
+pub(super) fn state_after(
+    kind: FailureKind,
+    row: &TransferRow,
+    has_worked: bool,
+    may_retry: bool,
+) -> TransferState {
     let of_link = row.transfer.kind == TransferKind::Get
         && row.transfer.ends.urls.first().is_some_and(|url| url.starts_with("http"));
     match kind {
@@ -69,9 +74,9 @@ mod tests {
             (&held, false, (0, 0), (1, 0, None)),
         ] {
             let end = RunEnd { attempts: before.0, busy_retries: before.1, ..RunEnd::default() };
-            let retries = Retries::after(failure, &end, 8, is_in_farm);
+            let retries = RunRetries::after(failure, &end, 8, is_in_farm);
             let delay = after.2.map(Duration::from_secs);
-            let expected = Retries { attempts: after.0, busy_retries: after.1, delay };
+            let expected = RunRetries { attempts: after.0, busy_retries: after.1, delay };
             assert_eq!(retries, expected, "{} after {before:?}", failure.message);
         }
     }

@@ -11,17 +11,17 @@ use longhaul_engine::sink::part_file;
 use super::execute::{self, RunFailure};
 use super::observe::RunObserver;
 use super::record_retention;
-use super::retries::{Retries, state_after};
-use crate::database::{Row, RunEnd};
+use super::retries::{RunRetries, state_after};
+use crate::database::{RunEnd, TransferRow};
 use crate::live::Live;
 use crate::queue::Queue;
-use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
+use crate::transfer::{FileProgress, TransferFailure, TransferKind, TransferState};
 
 /// The interval between attempts to store a result.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// Runs a transfer to its end, and records the result.
-pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
+pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &TransferRow) {
     if let Ok(transfer) = queue.transfer(live.id) {
         queue.tell(&transfer);
         queue.tell_stats();
@@ -41,7 +41,7 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
 }
 
 /// Executes a transfer, and records its events; returns its state after that.
-fn execute_observed(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) -> (TransferState, RunEnd) {
+fn execute_observed(queue: &Arc<Queue>, live: &Arc<Live>, row: &TransferRow) -> (TransferState, RunEnd) {
     let began = Instant::now();
     let observer = RunObserver::begin(queue, live, &row.transfer);
     let execution = catch_unwind(AssertUnwindSafe(|| execute::execute(queue, live, row, &observer)));
@@ -57,7 +57,7 @@ fn execute_observed(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) -> (Transfe
 fn state_after_run(
     queue: &Queue,
     live: &Live,
-    row: &Row,
+    row: &TransferRow,
     result: Result<Done, RunFailure>,
 ) -> (TransferState, RunEnd) {
     let failure = match result {
@@ -69,12 +69,12 @@ fn state_after_run(
         Err(failure) => failure,
     };
     let mut end = end_of(live, row, None);
-    end.run.goodput_bps = 0;
+    end.progress.run.goodput_bps = 0;
     if failure.kind == FailureKind::Interrupted || live.cancel.is_cancelled() {
         // The state of a paused or cancelled transfer is already stored.
         return (TransferState::Queued, end);
     }
-    let retries = Retries::after(&failure, &end, queue.settings().retries, queue.farm.is_some());
+    let retries = RunRetries::after(&failure, &end, queue.settings().retries, queue.farm.is_some());
     let has_worked = row.part.is_some() || live.first_answer().is_some();
     let state = state_after(failure.kind, row, has_worked, retries.delay.is_some());
     if let Some(delay) = retries.delay.filter(|_| state == TransferState::Scheduled) {
@@ -89,13 +89,11 @@ fn state_after_run(
     (state, end)
 }
 
-fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
-    let mut transfer: Transfer = row.transfer.clone();
-    live.show_in(&mut transfer);
-    let progress = transfer.progress;
+fn end_of(live: &Live, row: &TransferRow, path: Option<String>) -> RunEnd {
+    let progress = live.progress_after(&row.transfer.progress);
     // Earlier failures count no longer after a run that has extended the file or, as a worker,
     // whose bytes are those of one run, has done a unit.
-    let has_progressed = match transfer.kind {
+    let has_progressed = match row.transfer.kind {
         TransferKind::Plan => progress.run.units.is_some_and(|units| units.done > 0),
         _ => progress.bytes > row.transfer.progress.bytes,
     };
@@ -103,16 +101,7 @@ fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
         true => (0, 0),
         false => (row.attempts, row.busy_retries),
     };
-    RunEnd {
-        bytes: progress.bytes,
-        size: progress.size,
-        path,
-        run: progress.run,
-        attempts,
-        busy_retries,
-        epoch: row.epoch,
-        ..RunEnd::default()
-    }
+    RunEnd { progress, path, attempts, busy_retries, epoch: row.epoch, ..RunEnd::default() }
 }
 
 /// Stores the end of a run; while the disk is full, retries as long as the agent runs.
@@ -140,7 +129,7 @@ fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
 }
 
 /// Returns the end of a run that a killed agent could not store: its file has the final name.
-pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
+pub(super) fn completed_before(row: &TransferRow) -> Option<RunEnd> {
     let part = row.part.as_ref().filter(|part| row.has_file_at(&part.target))?;
     let size = std::fs::metadata(&part.target).ok()?.len();
     let complete = row.transfer.kind == TransferKind::Get
@@ -149,10 +138,8 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
         part_file::remove_leftovers(&part.target);
     }
     complete.then(|| RunEnd {
-        bytes: size,
-        size: Some(size),
+        progress: FileProgress { bytes: size, size: Some(size), ..row.transfer.progress.clone() },
         path: Some(part.target.display().to_string()),
-        run: row.transfer.progress.run.clone(),
         epoch: row.epoch,
         ..RunEnd::default()
     })
@@ -169,7 +156,7 @@ mod tests {
         let (_dir, queue) = crate::runner::tests::queue();
         let request = TransferRequest::of_urls(vec!["http://h/f".to_owned()]);
         let id = queue.add(vec![request], Scope::All).unwrap()[0].id;
-        let row = Row { attempts: 3, busy_retries: 2, ..queue.row(id).unwrap() };
+        let row = TransferRow { attempts: 3, busy_retries: 2, ..queue.row(id).unwrap() };
         let live = Live::new(&row.transfer, row.epoch, queue.runs.limit.clone());
         let counts = || {
             let end = end_of(&live, &row, None);
@@ -197,7 +184,7 @@ mod tests {
             (0..units_done).for_each(|_| live.note_unit());
             let failure = RunFailure::new(FailureKind::Temporary, "busy");
             let (state, end) = state_after_run(&queue, &live, &row, Err(failure));
-            (row.attempts, row.transfer.progress.bytes) = (end.attempts, end.bytes);
+            (row.attempts, row.transfer.progress.bytes) = (end.attempts, end.progress.bytes);
             (state, end.error.unwrap().message)
         };
         let retries = u64::from(queue.settings().retries);

@@ -4,14 +4,14 @@ use super::admission::promote;
 use super::recovery::recover;
 use super::*;
 use crate::database::PartIdentity;
-use crate::paths::Paths;
+use crate::paths::AgentPaths;
 use crate::request::{QueueOptions, TargetFile, TransferRequest};
 use crate::scope::Scope;
 
 /// A queue without a runner, so that nothing is fetched.
 pub(crate) fn queue() -> (tempfile::TempDir, Arc<Queue>) {
     let dir = tempfile::tempdir().unwrap();
-    let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
+    let paths = AgentPaths { state: dir.path().join("state"), runtime: dir.path().join("run") };
     paths.make().unwrap();
     let queue = Arc::new(Queue::open(paths, |_| 1, None).unwrap());
     (dir, queue)

@@ -12,7 +12,7 @@ use longhaul_agent::agent::{self, AgentOptions};
 use longhaul_agent::client::{Client, ClientError};
 use longhaul_agent::error::AgentError;
 use longhaul_agent::farm::{self, FarmStatus};
-use longhaul_agent::paths::{self, Paths};
+use longhaul_agent::paths::{self, AgentPaths};
 use longhaul_agent::queue::Stats;
 use longhaul_agent::settings::FarmSettings;
 use longhaul_agent::unit;
@@ -226,13 +226,13 @@ fn query<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> anyhow:
 }
 
 /// Returns the paths of the agent's files.
-pub(crate) fn paths() -> anyhow::Result<Paths> {
-    Paths::of_user().ok_or_else(|| anyhow!(AgentError::NoHome))
+pub(crate) fn paths() -> anyhow::Result<AgentPaths> {
+    AgentPaths::of_user().ok_or_else(|| anyhow!(AgentError::NoHome))
 }
 
 /// Starts an agent in the background unless one is running; returns whether it did. The agent
 /// outlives this command and its terminal.
-pub(crate) fn start(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
+pub(crate) fn start(paths: &AgentPaths, options: &[String]) -> anyhow::Result<bool> {
     // The socket's directory must belong to this user before any data is sent.
     paths.make().with_context(|| {
         format!("cannot make {}, which XDG_STATE_HOME=DIR puts elsewhere", paths.state.display())
