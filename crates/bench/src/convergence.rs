@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::scenario::progress::{self, Progress};
+use longhaul_lab::scenario::progress::{self, ReportedProgress};
 use longhaul_lab::scenario::{RunResult, Spread, markdown_table};
 use serde_json::Value;
 
@@ -84,7 +84,7 @@ pub(crate) fn table(results: &Path) -> Result<String> {
 fn by_second(results: &Path, run: &RunResult) -> Option<Vec<Rate>> {
     let values = run.parameters.values().map(|value| format!("-{value}"));
     let name = format!("{}{}-{}-client.out", run.name, values.collect::<String>(), run.repeat.repetition);
-    let samples = Progress::read(&results.join("runs").join(name)).ok()?.samples;
+    let samples = ReportedProgress::read(&results.join("runs").join(name)).ok()?.samples;
     let size = samples.iter().map(|sample| sample.received).max().unwrap_or(Bytes::ZERO);
     Some(progress::by_second(&samples, size))
 }

@@ -48,8 +48,8 @@ impl Backoff {
     pub const PROGRESS: Bytes = Bytes::kib(64);
 
     const FIRST: Duration = Duration::from_millis(250);
-    const LONGEST: Duration = Duration::from_secs(30);
-    const LONGEST_ASKED: Duration = Duration::from_secs(600);
+    const MAX_WAIT: Duration = Duration::from_secs(30);
+    const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
     /// Allows `most` consecutive failures.
     pub const fn new(most: u32) -> Self {
@@ -65,7 +65,7 @@ impl Backoff {
 
     /// Returns whether another failure is permitted.
     pub fn permits(&self, retry_after: Option<Duration>) -> bool {
-        self.failures < self.most && retry_after.is_none_or(|wait| wait <= Self::LONGEST_ASKED)
+        self.failures < self.most && retry_after.is_none_or(|wait| wait <= Self::MAX_RETRY_AFTER)
     }
 
     /// Accounts for a failure; returns the delay before the retry, or `None` after the last allowed
@@ -79,7 +79,7 @@ impl Backoff {
         if !self.permits(retry_after) {
             return None;
         }
-        let full = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::LONGEST);
+        let full = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::MAX_WAIT);
         self.failures += 1;
         let wait = full.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
         Some(retry_after.map_or(wait, |server| server.max(wait)))

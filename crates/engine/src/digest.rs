@@ -32,7 +32,7 @@ pub struct FileDigests {
 /// The digests of a file's first bytes, as far as hashed.
 pub struct PrefixDigest {
     whole: Option<InOrder>,
-    pieces: Option<PieceDigests>,
+    pieces: Option<PieceHasher>,
     hashed: u64,
 }
 
@@ -41,7 +41,7 @@ struct InOrder {
     hasher: Box<dyn DynDigest + Send>,
 }
 
-struct PieceDigests {
+struct PieceHasher {
     of: InOrder,
     length: u64,
     complete: Vec<Checksum>,
@@ -67,7 +67,7 @@ impl InOrder {
     }
 }
 
-impl PieceDigests {
+impl PieceHasher {
     fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let left = usize::try_from(self.length - self.open).unwrap_or(usize::MAX);
@@ -86,7 +86,7 @@ impl PieceDigests {
 impl PrefixDigest {
     /// Creates digests of zero bytes.
     pub fn new(wanted: WantedDigests) -> Self {
-        let pieces = wanted.pieces.map(|(algorithm, length)| PieceDigests {
+        let pieces = wanted.pieces.map(|(algorithm, length)| PieceHasher {
             of: InOrder::new(algorithm),
             // The piece length of a metalink is never zero.
             length: length.get().max(1),

@@ -1,4 +1,8 @@
 //! Retries: the loop around each operation that a server or the network may fail.
+//!
+//! Other loops that wait are no retries: the agent's queue runs a transfer again, also after a
+//! restart (`agent::runner::retries`); a round of verification or repair sends wrong ranges again;
+//! a lock, a listener or a database of this host is polled; `probe` repeats a lost datagram.
 
 use std::fmt::Display;
 use std::time::Duration;

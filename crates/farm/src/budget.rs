@@ -44,7 +44,7 @@ pub const DEFAULT_CONNECTIONS: u32 = MAX_STREAMS as u32;
 /// The lowest limit of a rate, at which each of some hundred workers can send a packet a second.
 pub const MIN_LIMIT: Rate = Rate::bits_per_sec(1_000_000);
 /// The rate that a use gets before others have made room for it.
-pub(crate) const MIN_RATE: Rate = Rate::bits_per_sec(100_000);
+pub(crate) const FIRST_SHARE: Rate = Rate::bits_per_sec(100_000);
 /// The file of the limits in the state of a plan.
 const LIMITS: &str = "limits.json";
 /// The largest file of limits: one of each of some thousand hosts.
@@ -160,7 +160,7 @@ pub fn share_out(limits: &FarmLimits, own: &mut [HostUse], others: &[Vec<HostUse
         all: limits.rate.as_ref().map(bits),
         hosts: limits.host_rates.iter().map(|(host, rate)| (host.as_str(), bits(rate))).collect(),
         workers,
-        least: MIN_RATE.as_bits_per_sec(),
+        least: FIRST_SHARE.as_bits_per_sec(),
     };
     let hosts: BTreeSet<&str> = uses().map(|of| of.host.as_str()).collect();
     let each = u64::from(limits.connections.max(1));

@@ -91,14 +91,14 @@ pub struct FarmRate {
 
 /// What the reports of a plan's units show.
 #[derive(Debug, Default)]
-pub struct Evidence {
+pub struct PlanEvidence {
     recent: HashMap<String, VecDeque<(HeldBy, Duration)>>,
     /// The units that ended while so many hosts worked, and the sum of the rates of all hosts, in
     /// bits per second.
     by_hosts: BTreeMap<u32, (u32, u64)>,
 }
 
-impl Evidence {
+impl PlanEvidence {
     /// Adds a report.
     pub fn add(&mut self, report: UnitReport) {
         let is_farms = report.limited_by == HeldBy::FarmLimit;
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn last_units_of_a_host_count_and_names_of_later_versions_are_read() {
-        let mut evidence = Evidence::default();
+        let mut evidence = PlanEvidence::default();
         let report = |held: &str, time, hosts, rate| UnitReport {
             host: "h".into(),
             time: Duration::from_secs(time),

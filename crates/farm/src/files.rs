@@ -12,7 +12,7 @@ use longhaul_engine::digest::{self, WantedDigests};
 use longhaul_engine::input_file;
 
 use crate::error::FarmError;
-use crate::target_directory::Target;
+use crate::target_directory::TargetDirectory;
 use crate::unit::PlannedFile;
 
 /// Returns the digest of a file of the target; of one that is uploaded, that of its source. `None`
@@ -21,7 +21,7 @@ use crate::unit::PlannedFile;
 /// # Errors
 /// The file cannot be read, or a source has changed.
 pub fn digest(
-    target: Option<&Target>,
+    target: Option<&TargetDirectory>,
     file: &PlannedFile,
     algorithm: Algorithm,
     cancel: &Cancel,
@@ -47,13 +47,13 @@ pub enum Comparison {
 }
 
 /// Reads an open file from its start, and counts what is read.
-struct Counted<'a> {
+struct CountedFile<'a> {
     file: &'a File,
     at: u64,
     count: &'a dyn Fn(Bytes),
 }
 
-impl Read for Counted<'_> {
+impl Read for CountedFile<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.at)?;
         self.at += read as u64;
@@ -88,14 +88,14 @@ pub(crate) fn digest_of(
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
         let wanted = WantedDigests { whole: Some(algorithm), pieces: None };
-        let input = Counted { file, at: 0, count };
+        let input = CountedFile { file, at: 0, count };
         Ok(digest::of_file(input, wanted, cancel)?.and_then(|digests| digests.whole))
     };
     read().map_err(FarmError::io("read", path))
 }
 
 /// Compares a file of the target with its plan. Reads the file only if the plan has a digest.
-pub fn compare(target: &Target, file: &PlannedFile, cancel: &Cancel) -> Comparison {
+pub fn compare(target: &TargetDirectory, file: &PlannedFile, cancel: &Cancel) -> Comparison {
     compare_at(&target.path_of(file), file, cancel, &|_| ())
 }
 

@@ -13,7 +13,7 @@ use longhaul_engine::job::StreamCap;
 use longhaul_engine::rate_limit::RateLimit;
 use parking_lot::{Condvar, Mutex};
 
-use crate::budget::{self, FarmLimits, HostUse, MIN_RATE};
+use crate::budget::{self, FIRST_SHARE, FarmLimits, HostUse};
 
 /// The interval at which a waiting file looks whether it was cancelled.
 const WAIT_TICK: Duration = Duration::from_millis(100);
@@ -118,7 +118,7 @@ impl HostGate {
     /// Creates that of a host without a share yet, within the limit of this worker's user; needs
     /// are measured over `least_time` or more.
     pub(crate) fn new(host: &str, user: Option<&RateLimit>, least_time: Duration) -> Self {
-        let least = Some(MIN_RATE);
+        let least = Some(FIRST_SHARE);
         let limit = RateLimit::share_of_farm(user, least);
         let state = GateState {
             announced: HostUse { host: host.to_owned(), ..HostUse::default() },
@@ -201,7 +201,7 @@ impl HostGate {
         *connections = used.max(*connections);
         let next = state.announced.clone();
         drop(state);
-        self.set_rate(next.rate.share.min(before.rate.share.max(MIN_RATE.as_bits_per_sec())));
+        self.set_rate(next.rate.share.min(before.rate.share.max(FIRST_SHARE.as_bits_per_sec())));
         next
     }
 
@@ -374,7 +374,7 @@ mod tests {
         let first = gate.set_shares(shares(8_000_000, 1), false);
         assert_eq!(first.rate, Portion { share: 8_000_000, need: None });
         let in_force = || format!("{:?}", file.limit());
-        assert!(in_force().contains(&format!("Rate({})", MIN_RATE.as_bits_per_sec())), "{}", in_force());
+        assert!(in_force().contains(&format!("Rate({})", FIRST_SHARE.as_bits_per_sec())), "{}", in_force());
         gate.apply();
         assert!(in_force().contains("Rate(8000000)"), "{}", in_force());
         // Nothing was received.

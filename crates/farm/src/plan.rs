@@ -46,8 +46,8 @@ const OFFSET_BITS: u32 = 40;
 /// The longest file of units.
 pub(crate) const MAX_UNITS_LENGTH: u64 = 1 << OFFSET_BITS;
 /// The most ranges of a file: 1 PiB in units of 1 GiB.
-pub(crate) const MAX_RANGES: u32 = 1 << 20;
-const _: () = assert!(MAX_RANGES.ilog2() < u64::BITS - OFFSET_BITS);
+pub(crate) const MAX_FILE_RANGES: u32 = 1 << 20;
+const _: () = assert!(MAX_FILE_RANGES.ilog2() < u64::BITS - OFFSET_BITS);
 /// The hexadecimal digits of a plan's id.
 pub(crate) const ID_LENGTH: usize = 16;
 /// The largest header: paths and URLs have at most some kilobytes.

@@ -17,12 +17,12 @@ use unit_files::UnitFiles;
 use crate::budget::FarmLimits;
 use crate::error::FarmError;
 use crate::plan::{
-    FORMAT, HEADER, ID_LENGTH, MAX_RANGES, MAX_UNITS_LENGTH, PlanCounts, PlanFormat, PlanHeader, VERSION,
-    VERSION_OF_FILES, VERSION_OF_RANGES,
+    FORMAT, HEADER, ID_LENGTH, MAX_FILE_RANGES, MAX_UNITS_LENGTH, PlanCounts, PlanFormat, PlanHeader,
+    VERSION, VERSION_OF_FILES, VERSION_OF_RANGES,
 };
 use crate::plan_target::PlanTarget;
 use crate::shared_dir;
-use crate::target_directory::Target;
+use crate::target_directory::TargetDirectory;
 use crate::unit::{FilePart, PlannedFile, Unit, UnitId, seconds_of};
 
 /// How a plan is cut.
@@ -196,7 +196,7 @@ impl PlanWriter {
             })
         };
         let ranges = size.get().div_ceil(self.range_length());
-        let is_huge = (3..=u64::from(MAX_RANGES)).contains(&ranges);
+        let is_huge = (3..=u64::from(MAX_FILE_RANGES)).contains(&ranges);
         is_huge && is_proved && file.urls.len() == 1 && !is_there() && self.has_links(directory)
     }
 
@@ -297,7 +297,7 @@ impl PlanWriter {
         if is_limited {
             self.limits.store(&unfinished.join(self.header.state()))?;
         }
-        Target::create(&self.header)?;
+        TargetDirectory::create(&self.header)?;
         // An empty directory of the name would be replaced by the rename.
         if fs::symlink_metadata(&self.path).is_ok() {
             return Err(FarmError::Exists(self.path.clone()));

@@ -30,13 +30,13 @@ const JOINED: &str = ".joined";
 
 /// The directory that receives the files of a plan.
 #[derive(Debug)]
-pub struct Target {
+pub struct TargetDirectory {
     path: PathBuf,
     root: Arc<Directory>,
     staging: PathBuf,
 }
 
-impl Target {
+impl TargetDirectory {
     /// Makes the target of a new plan, with a marker: without it, the target's file system is not
     /// mounted.
     pub(crate) fn create(header: &PlanHeader) -> Result<(), FarmError> {
@@ -259,7 +259,7 @@ mod tests {
             PlanWriter::create(&plan, &dir.path().join("t"), UnitSize::default(), lease).unwrap();
         writer.add(file.clone()).unwrap();
         writer.finish().unwrap();
-        let target = Target::open(Plan::open(&plan).unwrap().header()).unwrap().unwrap();
+        let target = TargetDirectory::open(Plan::open(&plan).unwrap().header()).unwrap().unwrap();
         let (shared, cancel) = (target.shared_file(UnitId(3)), Cancel::new());
         let named = target.path_of(&file);
         fs::write(target.path.join(&shared), "abc").unwrap();

@@ -30,7 +30,7 @@ use url::Url;
 use crate::error::FarmError;
 use crate::host_gate::Admission;
 use crate::store::Tally;
-use crate::target_directory::Target;
+use crate::target_directory::TargetDirectory;
 use crate::unit::{FilePart, PlannedFile};
 use crate::worker::{FileEnd, FileTask, Worker};
 
@@ -45,7 +45,7 @@ const POLL_FRACTION: u32 = 4;
 /// The interval at which a worker looks whether its range is about to end.
 const RANGE_TICK: Duration = Duration::from_millis(100);
 /// The size up to which a file takes a single connection of those that the farm may open.
-const MAX_SMALL: Bytes = Bytes::mib(4);
+const MAX_SMALL_FILE: Bytes = Bytes::mib(4);
 
 /// The most uploads of small files at once, as of `put`.
 const MAX_SMALL_UPLOADS: usize = 16;
@@ -168,7 +168,7 @@ impl<'a> WorkRun<'a> {
         left?;
         // Another worker may still write what it completes too late.
         if end == WorkEnd::Done
-            && let Some(Err(error)) = self.worker.target().map(Target::clean)
+            && let Some(Err(error)) = self.worker.target().map(TargetDirectory::clean)
         {
             tracing::warn!("{end}, but {error}: remove the directory when no worker runs");
         }
@@ -308,7 +308,7 @@ impl<'a> WorkRun<'a> {
     }
 
     /// Fetches or copies a file into the target directory.
-    fn receive(&self, task: &FileTask, target: &Target) -> FileEnd {
+    fn receive(&self, task: &FileTask, target: &TargetDirectory) -> FileEnd {
         let file = task.file();
         let urls: Result<Vec<Url>, _> = file.urls.iter().map(|url| url.parse()).collect();
         let urls = match urls {
@@ -361,7 +361,7 @@ impl<'a> WorkRun<'a> {
     /// Waits until a file may be moved.
     fn admit(&self, url: &Url, size: Option<Bytes>, cancel: &Cancel) -> Admission {
         let wants = match self.options.transfer.streams {
-            _ if size.is_some_and(|size| size <= MAX_SMALL) => 1,
+            _ if size.is_some_and(|size| size <= MAX_SMALL_FILE) => 1,
             Streams::Fixed(streams) => streams,
             Streams::Auto | Streams::Apt(_) => MAX_STREAMS,
         };

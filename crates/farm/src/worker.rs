@@ -21,7 +21,7 @@ use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::shared_dir::beat_interval;
 use crate::store::{Claim, ClaimStore, NextUnit, Tally, UnitDone, UnitEnd};
-use crate::target_directory::Target;
+use crate::target_directory::TargetDirectory;
 use crate::unit::{FilePart, Unit, UnitId};
 pub use crate::unit_run::{FileEnd, FileTask};
 use crate::unit_run::{Hold, RunState, UnitRun};
@@ -32,7 +32,7 @@ pub struct Worker<'a> {
     plan: &'a Plan,
     store: &'a dyn ClaimStore,
     /// `None` if the worker uploads.
-    target: Option<Target>,
+    target: Option<TargetDirectory>,
     cancel: Cancel,
     /// The files of the claimed unit that are not begun.
     waiting: Mutex<VecDeque<FileTask>>,
@@ -48,8 +48,8 @@ impl<'a> Worker<'a> {
     /// # Errors
     /// The target cannot be opened, or is not mounted.
     pub fn new(plan: &'a Plan, store: &'a dyn ClaimStore, cancel: &Cancel) -> Result<Self, FarmError> {
-        let target = Target::open(plan.header())?;
-        if let Some(Err(missing)) = target.as_ref().map(Target::check_marker) {
+        let target = TargetDirectory::open(plan.header())?;
+        if let Some(Err(missing)) = target.as_ref().map(TargetDirectory::check_marker) {
             // The marker is removed when all units are done.
             let tally = store.tally()?;
             if tally.done < tally.units {
@@ -77,7 +77,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Returns the directory that receives the files; `None` if the worker uploads.
-    pub fn target(&self) -> Option<&Target> {
+    pub fn target(&self) -> Option<&TargetDirectory> {
         self.target.as_ref()
     }
 
@@ -160,7 +160,7 @@ impl<'a> Worker<'a> {
             Ok(read) => read,
             Err(error) => return fail(error),
         };
-        let staging = |target: &Target| target.staging_of(claim.unit, self.store.worker());
+        let staging = |target: &TargetDirectory| target.staging_of(claim.unit, self.store.worker());
         let stage = self.target.as_ref().map_or_else(PathBuf::new, staging);
         let run = Arc::new(UnitRun::new(claim.clone(), stage, self.cancel.child(), files.len()));
         self.under_way.insert(&run);
@@ -201,7 +201,7 @@ impl<'a> Worker<'a> {
 
     /// Checks a file whose ranges are all there, so that [`finish_file`](Self::finish_file) can
     /// give it its name in the target.
-    pub fn join(&self, target: &Target, task: &FileTask) -> FileEnd {
+    pub fn join(&self, target: &TargetDirectory, task: &FileTask) -> FileEnd {
         let (file, cancel) = (&task.file, task.cancel());
         let step = task.steps().begin(&target.path_of(file));
         let count = |bytes| self.count_verified(bytes, &step);
@@ -238,7 +238,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Gives a file that was received its final name.
-    fn publish(&self, target: &Target, task: &FileTask, end: FileEnd) -> FileEnd {
+    fn publish(&self, target: &TargetDirectory, task: &FileTask, end: FileEnd) -> FileEnd {
         let FileTask { file, part, staged, unit, .. } = task;
         match end {
             // It is synced; its file has no name yet.

@@ -9,6 +9,10 @@ use std::process::ExitStatus;
 use longhaul_core::failure::{Failure, FailureKind};
 use thiserror::Error;
 
+/// The remedy of a user who may not create namespaces.
+pub(crate) const USER_NAMESPACES: &str = "as a user who may make user namespaces (sysctl \
+     kernel.unprivileged_userns_clone=1, user.max_user_namespaces > 0)";
+
 /// An operation of the lab failed; the message names the operation and the remedy.
 #[derive(Debug, Error)]
 pub enum LabError {
@@ -19,39 +23,6 @@ pub enum LabError {
         what: &'static str,
         /// What is wrong with it.
         why: String,
-    },
-    /// The process lacks capabilities, and cannot create a user namespace to gain them.
-    #[error(
-        "{missing} is missing here, and a user namespace that would give it cannot be made: {cause}. Run with \
-         {missing} (as root; a container needs --cap-add), or as a user who may make user namespaces \
-         (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces > 0)"
-    )]
-    Privilege {
-        /// The missing capabilities.
-        missing: String,
-        /// The kernel's error.
-        cause: io::Error,
-    },
-    /// The process may not create namespaces.
-    #[error(
-        "cannot make {what}: {cause}. Run as root (sudo), or as a user who may make user namespaces \
-         (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces > 0)"
-    )]
-    Namespace {
-        /// The type of namespace.
-        what: &'static str,
-        /// The kernel's answer.
-        cause: io::Error,
-    },
-    /// The kernel or the enclosing container forbids TUN devices.
-    #[error(
-        "cannot make a TUN device from /dev/net/tun: {cause}. TUN is not permitted here: load the module \
-         (modprobe tun), run as root or let this user open the device (chmod 0666 /dev/net/tun), or \
-         start the container with --device /dev/net/tun --cap-add NET_ADMIN"
-    )]
-    Tun {
-        /// The kernel's answer.
-        cause: io::Error,
     },
     /// A kernel setting of an emulated host could not be changed.
     #[error("cannot set {name} to '{value}' on the {host} host: {cause}{advice}")]
@@ -95,7 +66,7 @@ pub enum LabError {
         /// The file with its output, and the last line.
         said: String,
     },
-    /// Another operation failed.
+    /// Another operation failed; [`FailureKind::Denied`] if this machine does not permit labs.
     #[error(transparent)]
     Failed(Failure),
     /// The caller requested a stop.
@@ -112,6 +83,12 @@ impl LabError {
     pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |cause| Self::failed(FailureKind::Host, format!("cannot {what}: {cause}"))
+    }
+
+    /// Creates the error of a namespace that cannot be created.
+    pub(crate) fn namespace(what: &str, cause: &io::Error) -> Self {
+        let message = format!("cannot make {what}: {cause}. Run as root (sudo), or {USER_NAMESPACES}");
+        Self::failed(FailureKind::Denied, message)
     }
 
     /// Creates the error of a job for the thread inside the namespaces, which has ended: a job
@@ -151,7 +128,6 @@ impl LabError {
         match self {
             Self::Failed(failure) => failure.kind,
             Self::Spec { .. } => FailureKind::Usage,
-            Self::Privilege { .. } | Self::Namespace { .. } | Self::Tun { .. } => FailureKind::Denied,
             Self::Interrupted => FailureKind::Interrupted,
             Self::Setting { .. } | Self::Spawn { .. } | Self::NotListening { .. } | Self::Shell { .. } => {
                 FailureKind::Host

@@ -10,18 +10,18 @@
 //! use std::time::Duration;
 //!
 //! use longhaul_core::units::Bytes;
-//! use longhaul_lab::model::{Cause, Delay, Fate, Line, Link, QueueLimit, RateLimit, Time};
+//! use longhaul_lab::model::{DropCause, Delay, Fate, Line, Link, QueueLimit, RatedQueue, Time};
 //!
 //! // A bottleneck of 10 Gbit/s whose queue holds two packets, then 100 ms one way.
 //! let queue = Box::new(QueueLimit::Packets(2));
-//! let bottleneck = RateLimit::new(Line::fixed("10Gbit".parse()?), queue, None);
+//! let bottleneck = RatedQueue::new(Line::fixed("10Gbit".parse()?), queue, None);
 //! let delay = Delay::new(Duration::from_millis(100), Duration::ZERO, 1);
 //! let mut link = Link::new().then(bottleneck).then(delay);
 //!
 //! // Three packets arrive at once. Each takes 1.2 µs to send; the queue drops the third.
 //! let fates = [(); 3].map(|()| link.pass(Time::START, Bytes::new(1500)));
 //! let at = |nanos| Fate::Leaves(Time::from_nanos(nanos));
-//! assert_eq!(fates, [at(100_001_200), at(100_002_400), Fate::Dropped(Cause::Queue)]);
+//! assert_eq!(fates, [at(100_001_200), at(100_002_400), Fate::Dropped(DropCause::Queue)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

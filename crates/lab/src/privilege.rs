@@ -1,9 +1,10 @@
 //! Gains the privileges for network namespaces, in a user namespace if needed.
 
+use longhaul_core::failure::FailureKind;
 use longhaul_sys::netns;
 use rustix::thread::CapabilitySet;
 
-use crate::error::LabError;
+use crate::error::{LabError, USER_NAMESPACES};
 
 /// Moves an unprivileged process into a new user namespace as root, so that it can build a lab.
 ///
@@ -17,7 +18,13 @@ pub fn gain_privilege() -> Result<(), LabError> {
     if missing.is_empty() {
         return Ok(());
     }
-    netns::become_root_in_user_namespace().map_err(|cause| LabError::Privilege { missing, cause })
+    netns::become_root_in_user_namespace().map_err(|cause| {
+        let message = format!(
+            "{missing} is missing here, and a user namespace that would give it cannot be made: {cause}. Run with \
+             {missing} (as root; a container needs --cap-add), or {USER_NAMESPACES}"
+        );
+        LabError::failed(FailureKind::Denied, message)
+    })
 }
 
 /// Returns the names of the required capabilities that the calling thread lacks; all if unknown.

@@ -11,7 +11,7 @@ use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::tune::apt::{self, Apt};
 use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_lab::model::session::{DownloadSession, Fixed, SessionRecord, Tuner, run};
+use longhaul_lab::model::session::{DownloadSession, FixedCount, SessionRecord, Tuner, run};
 use longhaul_lab::model::tcp::{CongestionAlgorithm, Network, Tcp};
 use longhaul_lab::{PathSpec, QueueLimit};
 
@@ -132,11 +132,11 @@ impl Trial {
     fn tuner(&self) -> Box<dyn Tuner> {
         let rtt = self.path.rtt;
         match self.method {
-            Method::Fixed(streams) => Box::new(Fixed { streams, chunk: None }),
+            Method::Fixed(streams) => Box::new(FixedCount { streams, chunk: None }),
             Method::FixedInChunks(streams) => {
                 let windows = Rate::over(TCP.buffer * streams as u64, rtt.get());
                 let chunk = Some(windows.min(RATE).bytes_in(PUBLISHED.delta));
-                Box::new(Fixed { streams, chunk })
+                Box::new(FixedCount { streams, chunk })
             }
             Method::Apt(Controls { alpha, delta, n0 })
             | Method::AptReconnecting(Controls { alpha, delta, n0 }) => {

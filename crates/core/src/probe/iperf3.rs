@@ -1,11 +1,13 @@
 //! Parses the output of `iperf3 --json`.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::failure::FailureKind;
+use crate::failure::{Failure, FailureKind};
+use crate::retry::Retry;
 use crate::units::{Bytes, Rate};
 
 use super::flow_rate::RateRange;
@@ -13,7 +15,7 @@ use super::packet_train::LossShare;
 use super::report::{TcpRow, UdpRow};
 
 /// The reason why the output of iperf3 cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, Error)]
 pub enum Iperf3Error {
     /// iperf3 or its server reported an error.
     #[error("iperf3: {0}")]
@@ -21,27 +23,28 @@ pub enum Iperf3Error {
     /// iperf3 did not end: no data of the test arrives, or the server has stopped.
     #[error("iperf3 did not end within {:.1} s", .0.as_secs_f64())]
     Endless(Duration),
-    /// The program iperf3 cannot be run.
-    #[error("cannot run iperf3 (apt install iperf3): {0}")]
-    NotRun(String),
-    /// The output is not that of iperf3.
-    #[error("cannot understand what iperf3 printed: {0}")]
-    Garbage(String),
+    /// The program cannot be run, or the output is not that of iperf3.
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
 impl Iperf3Error {
-    /// Returns whether a later attempt may succeed: the server is busy, or between two tests.
-    pub fn is_passing(&self) -> bool {
+    /// Returns whether a retry can help: the server is busy, or between two tests.
+    pub fn retry(&self) -> Retry {
         const WORDS: [&str; 3] = ["reset by peer", "refused", "busy"];
-        matches!(self, Self::Refused(why) if WORDS.iter().any(|words| why.contains(words)))
+        let is_passing = matches!(self, Self::Refused(why) if WORDS.iter().any(|words| why.contains(words)));
+        Retry::Backoff.unless(!is_passing)
+    }
+
+    fn garbage(why: &dyn Display) -> Self {
+        Failure::new(FailureKind::Protocol, format!("cannot understand what iperf3 printed: {why}")).into()
     }
 
     /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Refused(_) | Self::Endless(_) => FailureKind::Unavailable,
-            Self::NotRun(_) => FailureKind::Host,
-            Self::Garbage(_) => FailureKind::Protocol,
+            Self::Failed(failure) => failure.kind,
         }
     }
 }
@@ -97,8 +100,7 @@ struct Sum {
 }
 
 fn read(json: &str) -> Result<Output, Iperf3Error> {
-    let output: Output =
-        serde_json::from_str(json).map_err(|error| Iperf3Error::Garbage(error.to_string()))?;
+    let output: Output = serde_json::from_str(json).map_err(|error| Iperf3Error::garbage(&error))?;
     match output.error {
         Some(error) => Err(Iperf3Error::Refused(error)),
         None => Ok(output),
@@ -125,7 +127,7 @@ const RECEIVED: f64 = 0.9;
 /// [`Iperf3Error`].
 pub fn parse_tcp(json: &str) -> Result<(TcpRow, Bytes), Iperf3Error> {
     let output = read(json)?;
-    let missing = || Iperf3Error::Garbage("it has no results of TCP".to_owned());
+    let missing = || Iperf3Error::garbage(&"it has no results of TCP");
     let received = output.end.sum_received.or(output.end.sum_sent.clone()).ok_or_else(missing)?;
     let end = output.intervals.last().map_or(0.0, |interval| interval.sum.end);
     let late = || output.intervals.iter().filter(|interval| interval.sum.end > end * 0.5 + 1e-3);
@@ -170,7 +172,7 @@ fn is_flat(intervals: &[Interval]) -> bool {
 /// [`Iperf3Error`].
 pub fn parse_udp(json: &str, message: Bytes) -> Result<(UdpRow, LossShare), Iperf3Error> {
     let output = read(json)?;
-    let missing = || Iperf3Error::Garbage("it has no results of UDP".to_owned());
+    let missing = || Iperf3Error::garbage(&"it has no results of UDP");
     let sum = output.end.sum.or(output.end.sum_received).ok_or_else(missing)?;
     let packets = sum.packets.ok_or_else(missing)?.max(0.0);
     let lost = sum.lost_packets.or(sum.lost_percent.map(|percent| percent / 100.0 * packets)).unwrap_or(0.0);

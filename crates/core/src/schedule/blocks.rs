@@ -24,9 +24,9 @@ pub struct Blocks {
 impl Blocks {
     /// The largest block of several streams: larger ones make the tail longer, and win nothing once
     /// requests are pipelined.
-    const LARGEST: Bytes = Bytes::mib(16);
+    const MAX: Bytes = Bytes::mib(16);
     /// The smallest block: below it the request costs more than it saves.
-    const SMALLEST: Bytes = Bytes::mib(1);
+    const MIN: Bytes = Bytes::mib(1);
     /// Every stream is offered about this many more blocks before the end.
     const BLOCKS_AHEAD: u64 = 4;
     /// What a stream alone takes at once: servers close connections after so many requests (Apache:
@@ -132,9 +132,9 @@ impl Blocks {
         let share = self.available().get() / (self.streams * Self::BLOCKS_AHEAD);
         let alone = if self.streams == 1 { rate.bdp(Self::ALONE) } else { Bytes::ZERO };
         // Under a budget every stream gets a part of it.
-        let least = if self.is_bounded() { Self::SMALLEST.min(self.share()) } else { Self::SMALLEST };
+        let least = if self.is_bounded() { Self::MIN.min(self.share()) } else { Self::MIN };
         // A few bytes for many streams cannot be shared: one stream takes them.
-        let size = share.clamp(least.get().max(1), Self::LARGEST.max(alone).get());
+        let size = share.clamp(least.get().max(1), Self::MAX.max(alone).get());
         let segment = self.segment.get();
         let end = gap.start().saturating_add(size).div_ceil(segment).saturating_mul(segment);
         end.min(gap.end())

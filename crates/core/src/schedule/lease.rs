@@ -9,7 +9,7 @@ use crate::units::{Bytes, Rate, Rtt};
 
 /// What the other workers know of a worker's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WorkerStatus {
+pub struct ConnectionStatus {
     /// Whether there is a connection.
     pub connected: bool,
     /// Whether the server has answered on it.
@@ -25,7 +25,7 @@ pub struct WorkerStatus {
 /// A worker's leases in the order of its requests; each is shortened as its bytes arrive.
 #[derive(Debug)]
 pub(super) struct Leases {
-    pub(super) status: WorkerStatus,
+    pub(super) status: ConnectionStatus,
     ranges: VecDeque<ByteRange>,
     /// Since when the worker has had leases without a break.
     begun: Duration,
@@ -37,7 +37,7 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn new(now: Duration) -> Self {
-        let (status, ranges) = (WorkerStatus::default(), VecDeque::new());
+        let (status, ranges) = (ConnectionStatus::default(), VecDeque::new());
         Self { status, ranges, begun: now, last_data: now, stalls: 0 }
     }
 

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use blocks::Blocks;
-pub use lease::WorkerStatus;
+pub use lease::ConnectionStatus;
 
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
@@ -74,12 +74,12 @@ impl RangeScheduler {
     }
 
     /// Returns what is known of a worker's connection.
-    pub fn status(&self, worker: WorkerId) -> WorkerStatus {
+    pub fn status(&self, worker: WorkerId) -> ConnectionStatus {
         self.workers.get(&worker).map(|leases| leases.status).unwrap_or_default()
     }
 
     /// Changes what is known of a worker's connection.
-    pub fn update(&mut self, worker: WorkerId, change: impl FnOnce(&mut WorkerStatus)) {
+    pub fn update(&mut self, worker: WorkerId, change: impl FnOnce(&mut ConnectionStatus)) {
         if let Some(leases) = self.workers.get_mut(&worker) {
             change(&mut leases.status);
         }

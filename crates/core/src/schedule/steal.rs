@@ -23,7 +23,7 @@ pub(super) struct Load {
 }
 
 /// A shorter silence is no stall, and a shorter wait is not worth a second request.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_WAIT: Duration = Duration::from_secs(1);
 /// A worker without data for this number of round trips has stalled: past a retransmission timeout
 /// and its double. The rate of a worker that has had leases for a shorter time is that of a burst,
 /// of slow start or of the idle time before.
@@ -81,7 +81,7 @@ impl Load {
     }
 
     fn patience(&self) -> Duration {
-        SHORTEST.max(self.rtt.get().saturating_mul(SILENT_RTTS))
+        MIN_WAIT.max(self.rtt.get().saturating_mul(SILENT_RTTS))
     }
 
     /// Returns how much of the tail an idle worker of `rate` should steal; `None` where stealing
@@ -111,7 +111,7 @@ impl Load {
         let both = Rate::bits_per_sec(self.rate.as_bits_per_sec().saturating_add(rate.as_bits_per_sec()));
         // The request takes a round trip, and is sent where a window may have to open anew.
         let together = both.time_for(self.left).saturating_add(self.rtt.get().saturating_mul(2));
-        if alone < SHORTEST || together > alone.mul_f64(WORTH) {
+        if alone < MIN_WAIT || together > alone.mul_f64(WORTH) {
             return None;
         }
         let share = rate.as_bits_per_sec() as f64 / (both.as_bits_per_sec() as f64).max(1.0);
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn all_of_what_has_stalled_and_a_share_of_what_is_much_slower() {
         let again = Load { stalls: 2, ..load(Bytes::mib(9), 100, 6399) };
-        let later = Load { silent: again.silent + SHORTEST, ..again };
+        let later = Load { silent: again.silent + MIN_WAIT, ..again };
         assert_eq!((again.is_stalled(), later.is_stalled()), (false, true));
         let (all, hundred) = (Bytes::mib(9), Bytes::new(100_000_000));
         let young = |ms| Load { age: Duration::from_millis(ms), ..load(hundred, 100, 0) };

@@ -28,7 +28,7 @@ use tcp_streams::{StreamPlans, beside_echoes, record_loaded_rtt};
 use udp_trains::{TrainFindings, measure_losses, measure_rate, open_session, over_udp};
 
 /// The most bytes of a document of the endpoint.
-const LARGEST_ANSWER: Bytes = Bytes::kib(64);
+const MAX_ENDPOINT_DOCUMENT: Bytes = Bytes::kib(64);
 
 /// Looks for the endpoint on a server of ours.
 pub(super) fn find(
@@ -131,7 +131,7 @@ fn refresh_allowance(findings: &mut Findings<'_>, client: &Client, url: &Url) {
 /// Requests a small JSON document.
 fn request<T: DeserializeOwned>(client: &Client, url: &Url) -> Result<T, ProbeError> {
     let mut connection = client.open(url, None, &Cancel::new())?.connection;
-    let (body, _) = connection.read_all(LARGEST_ANSWER, Duration::from_secs(5))?;
+    let (body, _) = connection.read_all(MAX_ENDPOINT_DOCUMENT, Duration::from_secs(5))?;
     client.keep(connection);
     serde_json::from_slice(&body).map_err(|error| unusable(url, &error))
 }

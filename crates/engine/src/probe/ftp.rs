@@ -11,14 +11,14 @@ use url::Url;
 use super::ProbeError;
 use super::findings::Findings;
 use super::http::throughput;
-use super::tcp_flows::{Body, BodySource, FlowPlan};
+use super::tcp_flows::{BodySource, FlowBody, FlowPlan};
 use crate::cancel::Cancel;
 use crate::connect::Received;
 use crate::source::gridftp::{MeasuredFlow, features, file_size};
 use crate::source::http::ClientConfig;
 
 /// The timeout for a reply: servers may first look up the client's name.
-const PATIENCE: Duration = Duration::from_secs(4);
+const FTP_REPLY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Reads the greeting and the features, which need no login; then measures the file's data
 /// connections.
@@ -38,7 +38,7 @@ pub(super) fn measure(findings: &mut Findings<'_>, url: &Url, address: SocketAdd
         return Ok(());
     }
     let source = FtpFiles(findings.options.client.clone());
-    let cancel = Cancel::new().child_until(Instant::now() + PATIENCE);
+    let cancel = Cancel::new().child_until(Instant::now() + FTP_REPLY_TIMEOUT);
     findings.report.server.size = match file_size(url, &source.0, &cancel) {
         Ok(size) => size,
         Err(error) => {
@@ -56,7 +56,7 @@ pub(super) fn measure(findings: &mut Findings<'_>, url: &Url, address: SocketAdd
 struct FtpFiles(ClientConfig);
 
 impl BodySource for FtpFiles {
-    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel) -> Result<Box<dyn Body>, ProbeError> {
+    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel) -> Result<Box<dyn FlowBody>, ProbeError> {
         let flow = MeasuredFlow::open(&plan.url, &self.0, (index, plan.streams), cancel);
         Ok(Box::new(flow.map_err(Failure::from)?))
     }
@@ -66,7 +66,7 @@ impl BodySource for FtpFiles {
     }
 }
 
-impl Body for MeasuredFlow {
+impl FlowBody for MeasuredFlow {
     fn read(&mut self, buffer: &mut [u8]) -> Result<Received, ProbeError> {
         Ok(self.read(buffer).map_err(Failure::from)?)
     }
@@ -78,7 +78,7 @@ impl Body for MeasuredFlow {
 
 /// Reads what the server says of itself before a login.
 fn ask_features(findings: &mut Findings<'_>, address: SocketAddr) -> Result<(), ProbeError> {
-    let (greeting, features) = features(address, PATIENCE).map_err(Failure::from)?;
+    let (greeting, features) = features(address, FTP_REPLY_TIMEOUT).map_err(Failure::from)?;
     let server = &mut findings.report.server;
     server.software = Some(greeting.last_line().escape_debug().to_string());
     server.ranges = Some(features.restarts_streams() || features.partial_retrieve());

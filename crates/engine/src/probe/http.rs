@@ -23,7 +23,7 @@ use super::tcp_flows::{BodySource, FlowPlan, FlowResult, receive};
 /// The number of connections that a single one is compared with.
 pub(super) const SEVERAL: u32 = 4;
 /// A smaller file ends during slow start.
-const SMALLEST_FILE: Bytes = Bytes::mib(1);
+const MIN_FILE: Bytes = Bytes::mib(1);
 /// The shares of the budget for one connection and for several; the rest covers bytes that arrive
 /// after a measurement has ended.
 const ONE_SHARE: f64 = 0.5;
@@ -97,11 +97,11 @@ pub(super) fn throughput(
     url: &Url,
     has_ranges: bool,
 ) -> Result<(), ProbeError> {
-    let Some(size) = findings.report.server.size.filter(|size| *size >= SMALLEST_FILE) else {
+    let Some(size) = findings.report.server.size.filter(|size| *size >= MIN_FILE) else {
         let has =
             findings.report.server.size.map_or_else(|| "an unknown size".to_owned(), |size| size.to_string());
         findings.miss(format!(
-            "TCP throughput: the file has {has}, and slow start takes more than {SMALLEST_FILE}; name a larger one"
+            "TCP throughput: the file has {has}, and slow start takes more than {MIN_FILE}; name a larger one"
         ));
         return Ok(());
     };
@@ -109,7 +109,7 @@ pub(super) fn throughput(
     findings.begin("TCP, one connection");
     let plan = |findings: &Findings<'_>, streams, share| FlowPlan {
         size,
-        bytes: SMALLEST_FILE,
+        bytes: MIN_FILE,
         filling: Some(findings.budget.filling_time(share)),
         ..FlowPlan::new(findings, url.clone(), streams)
     };

@@ -16,23 +16,23 @@ use url::Url;
 
 use super::ProbeError;
 use super::findings::Findings;
-use program::{Direction, Iperf3, WHOLE};
+use program::{Iperf3, TestDirection, WHOLE};
 
 /// The length of a UDP test in seconds. A test bounded by bytes would not end if packets are lost.
 const UDP_SECONDS: u32 = 1;
 /// From this RTT on, TCP tests are bounded by time: slow start to 1 Gbit/s takes ten round trips,
 /// 0.2 s.
-const LONG_RTT: Duration = Duration::from_millis(20);
+const MIN_TIMED_RTT: Duration = Duration::from_millis(20);
 /// The bytes of the first TCP test, and the factor for each further test, within the budget.
-const FIRST: Bytes = Bytes::kib(128);
+const FIRST_TEST: Bytes = Bytes::kib(128);
 const GROWTH: u64 = 4;
 /// The round trips of a test beside its data: two connections, options, start, end, results.
-const ROUND_TRIPS: u32 = 8;
+const TEST_ROUND_TRIPS: u32 = 8;
 /// The ceiling of UDP relative to TCP's best rate: high enough to reach the path's limit, low
 /// enough not to flood it.
 const UDP_SHARE: f64 = 1.05;
 /// The minimum TCP rate for a UDP test: iperf3 takes a rate of zero for no limit.
-const MIN_RATE: Rate = Rate::bits_per_sec(10_000);
+const MIN_UDP_RATE: Rate = Rate::bits_per_sec(10_000);
 
 /// The message sizes, buffer sizes, numbers of streams and congestion controls of `--full`.
 const MESSAGES: [u64; 2] = [64, 1024];
@@ -54,16 +54,16 @@ pub(super) fn measure(findings: &mut Findings<'_>, url: &Url) -> Result<(), Prob
 
 fn measure_both(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), Iperf3Error> {
     findings.begin("TCP, one connection");
-    let one = iperf3.one(findings, Direction::Download)?;
+    let one = iperf3.one(findings, TestDirection::Download)?;
     let mut best = one.payload_bps;
     findings.report.tcp.push(one);
     findings.begin("TCP, several connections");
-    if let Some(several) = iperf3.several(findings, Direction::Download)? {
+    if let Some(several) = iperf3.several(findings, TestDirection::Download)? {
         best = best.max(several.payload_bps);
         findings.report.tcp.push(several);
         findings.compare(None);
     }
-    if best < MIN_RATE {
+    if best < MIN_UDP_RATE {
         findings.miss("UDP: TCP moved next to nothing, so there is no rate to pace it by; iperf3 takes a rate of 0 for none");
         return Ok(());
     }
@@ -93,15 +93,15 @@ fn measure_both(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Returns whether a TCP test lasts [`TCP_SECONDS`]. From [`LONG_RTT`] on, slow start takes a tenth
+/// Returns whether a TCP test lasts [`TCP_SECONDS`]. From [`MIN_TIMED_RTT`] on, slow start takes a tenth
 /// of the path's traffic, and a test bounded by bytes shows far too low a rate.
 fn takes_seconds(findings: &Findings<'_>) -> bool {
-    findings.options.full || findings.min_rtt().get() >= LONG_RTT
+    findings.options.full || findings.min_rtt().get() >= MIN_TIMED_RTT
 }
 
 /// Returns whether another test of `seconds` ends in time; records a missing measurement if not.
 fn has_time(findings: &mut Findings<'_>, seconds: u32, what: &str) -> bool {
-    let needed = findings.min_rtt().get() * ROUND_TRIPS + Duration::from_secs(u64::from(seconds));
+    let needed = findings.min_rtt().get() * TEST_ROUND_TRIPS + Duration::from_secs(u64::from(seconds));
     let has_time = findings.budget.time_left() > needed;
     if !has_time {
         findings.miss_rate(format!("{what}: no time was left; see --full"));
@@ -115,9 +115,9 @@ fn upload(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), Iperf3
     if !has_time(findings, 0, "upload") {
         return Ok(());
     }
-    let mut tcp = vec![iperf3.one(findings, Direction::Upload)?];
+    let mut tcp = vec![iperf3.one(findings, TestDirection::Upload)?];
     if findings.options.upload || findings.options.full {
-        tcp.extend(iperf3.several(findings, Direction::Upload)?);
+        tcp.extend(iperf3.several(findings, TestDirection::Upload)?);
     }
     let best = tcp.iter().map(|row| row.payload_bps).max().unwrap_or_default();
     let rate_bps = ip_rate(best, findings.mtu());
@@ -142,17 +142,17 @@ fn sweep_udp(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>, rate: Rate) -> Re
 fn sweep_tcp(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), Iperf3Error> {
     for streams in STREAMS {
         findings.begin(&format!("TCP, {streams} connections"));
-        let row = iperf3.tcp(findings, WHOLE, Direction::Download, &["-P", &streams.to_string()])?;
+        let row = iperf3.tcp(findings, WHOLE, TestDirection::Download, &["-P", &streams.to_string()])?;
         findings.report.tcp.push(TcpRow { streams, ..row });
     }
     for buffer in BUFFERS {
         findings.begin(&format!("TCP with buffers of {buffer}"));
-        let row = iperf3.tcp(findings, WHOLE, Direction::Download, &["-w", &buffer.get().to_string()])?;
+        let row = iperf3.tcp(findings, WHOLE, TestDirection::Download, &["-w", &buffer.get().to_string()])?;
         findings.report.tcp.push(TcpRow { buffer: Some(buffer), ..row });
     }
     for name in CONTROLS {
         findings.begin(&format!("TCP with {name}"));
-        match iperf3.tcp(findings, WHOLE, Direction::Download, &["-C", name]) {
+        match iperf3.tcp(findings, WHOLE, TestDirection::Download, &["-C", name]) {
             Ok(row) => findings.report.tcp.push(TcpRow { congestion: Some(name.to_owned()), ..row }),
             Err(Iperf3Error::Refused(why)) => findings.miss(format!("TCP with {name}: {why}")),
             Err(error) => return Err(error),

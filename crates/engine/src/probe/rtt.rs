@@ -22,12 +22,12 @@ pub(super) const HANDSHAKES: u32 = 10;
 /// The pause between two handshakes or echoes, so that each finds the path idle.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The timeout for an answer, three times the longest RTT of the internet.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
 /// An echo's size at the IP layer: 20 bytes of IPv4, 8 of ICMP, 16 of payload, as for the budget.
 const ECHO_SIZE: Bytes = Bytes::new(44);
 
 /// The round-trip times by one method, and the last error.
-type Samples = (Vec<Duration>, Option<io::Error>);
+type RttSamples = (Vec<Duration>, Option<io::Error>);
 
 /// Measures by both methods; by ICMP only if the host permits it.
 ///
@@ -92,11 +92,11 @@ pub fn handshake_rtt(address: SocketAddr) -> io::Result<Rtt> {
 
 /// Connects several times in short succession: all handshakes together take little more than one
 /// round trip.
-fn handshakes(address: SocketAddr, count: u32) -> Samples {
+fn handshakes(address: SocketAddr, count: u32) -> RttSamples {
     let connect = move |number: u32| {
         std::thread::sleep(PAUSE * number);
         let started = Instant::now();
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&address, ECHO_TIMEOUT)?;
         Ok(handshake_time(&stream, started.elapsed()))
     };
     let (mut samples, mut failure) = (Vec::new(), None);
@@ -145,7 +145,7 @@ impl PingSocket {
     }
 
     /// Sends all echoes, and collects answers meanwhile.
-    fn echoes(&self) -> Samples {
+    fn echoes(&self) -> RttSamples {
         let (mut sent, mut samples) = (Vec::new(), Vec::new());
         for number in 0..COUNT as u16 {
             let mut packet = [0; 24];
@@ -159,7 +159,7 @@ impl PingSocket {
                 return (samples, Some(error));
             }
         }
-        let ended = self.collect(&sent, &mut samples, Instant::now() + PATIENCE);
+        let ended = self.collect(&sent, &mut samples, Instant::now() + ECHO_TIMEOUT);
         (samples, ended.err())
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (samples, error) = handshakes(address, COUNT);
         assert_eq!((samples.len(), error.is_none()), (5, true));
-        assert!(samples.iter().all(|time| !time.is_zero() && *time < PATIENCE), "{samples:?}");
+        assert!(samples.iter().all(|time| !time.is_zero() && *time < ECHO_TIMEOUT), "{samples:?}");
         drop(listener);
         let (samples, error) = handshakes(address, COUNT);
         assert!(samples.is_empty());

@@ -19,7 +19,7 @@ const IPERF3_PORT: u16 = 5201;
 /// The timeout of a probe for reaching its target.
 pub(super) const REACH: Duration = Duration::from_secs(5);
 /// The interval at which a wait checks for cancellation.
-const TICK: Duration = Duration::from_millis(100);
+const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The target of a probe; its URL has a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub fn reach(url: &Url, limit: Duration) -> Result<SocketAddr, ProbeError> {
     let port = default_port(url).ok_or_else(|| none("it names no port"))?;
     let cancel = Cancel::new();
     let (hosts, rules) = (ResolvedHosts::default(), AddressRules::default());
-    let found = hosts.resolve(&host, port, &rules, &Deadline::new(&cancel, limit), TICK);
+    let found = hosts.resolve(&host, port, &rules, &Deadline::new(&cancel, limit), DEADLINE_CHECK_INTERVAL);
     first_reached(&host, &found?, limit / 2).ok_or_else(|| none("the host has no address"))
 }
 
@@ -94,7 +94,7 @@ fn first_reached(host: &Host<String>, addresses: &[SocketAddr], limit: Duration)
         return first;
     }
     let cancel = Cancel::new();
-    let settings = SocketSettings { recv_buffer: None, congestion: None, tick: TICK };
+    let settings = SocketSettings { recv_buffer: None, congestion: None, tick: DEADLINE_CHECK_INTERVAL };
     match dial(&host.to_string(), addresses, settings, &Deadline::new(&cancel, limit)) {
         Ok((_, address)) => Some(address),
         Err(error) => {

@@ -25,21 +25,21 @@ use super::findings::Findings;
 /// A source of bodies to receive.
 pub(super) trait BodySource: Sync {
     /// Requests the body of one connection of the plan.
-    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel) -> Result<Box<dyn Body>, ProbeError>;
+    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel) -> Result<Box<dyn FlowBody>, ProbeError>;
 
     /// Returns a copy of this source with a receive buffer of `size`.
     fn with_buffer(&self, size: Bytes) -> Result<Box<dyn BodySource>, ProbeError>;
 }
 
 /// The body of a response.
-pub(super) trait Body {
+pub(super) trait FlowBody {
     fn read(&mut self, buffer: &mut [u8]) -> Result<Received, ProbeError>;
 
     fn socket(&self) -> &TcpStream;
 }
 
 impl BodySource for Client {
-    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel) -> Result<Box<dyn Body>, ProbeError> {
+    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel) -> Result<Box<dyn FlowBody>, ProbeError> {
         let range = plan.size.and_then(|size| {
             let start = size.get() / u64::from(plan.streams) * u64::from(index);
             RangeRequest::of(ByteRange::new(start, size.get()))
@@ -53,7 +53,7 @@ impl BodySource for Client {
     }
 }
 
-impl Body for Connection {
+impl FlowBody for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> Result<Received, ProbeError> {
         Ok(self.read_body(buffer)?)
     }
@@ -217,7 +217,7 @@ pub(super) fn together(
 }
 
 fn receive_one(
-    body: &mut dyn Body,
+    body: &mut dyn FlowBody,
     plan: &FlowPlan,
     shared: &MeasurementState,
     cancel: &Cancel,
@@ -370,7 +370,7 @@ mod tests {
     }
 
     impl<F: Fn(Duration, u64) -> u64 + Copy + Sync + 'static> BodySource for Scripted<F> {
-        fn open(&self, _: &FlowPlan, _: u32, _: &Cancel) -> Result<Box<dyn Body>, ProbeError> {
+        fn open(&self, _: &FlowPlan, _: u32, _: &Cancel) -> Result<Box<dyn FlowBody>, ProbeError> {
             let socket = TcpStream::connect(self.0.local_addr().unwrap()).unwrap();
             Ok(Box::new(ScriptedBody { socket, answer: self.1, began: None, sent: 0 }))
         }
@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-    impl<F: Fn(Duration, u64) -> u64> Body for ScriptedBody<F> {
+    impl<F: Fn(Duration, u64) -> u64> FlowBody for ScriptedBody<F> {
         fn read(&mut self, buffer: &mut [u8]) -> Result<Received, ProbeError> {
             std::thread::sleep(Duration::from_millis(1));
             let since = self.began.get_or_insert_with(Instant::now).elapsed();

@@ -19,15 +19,15 @@ const BUFFER: Bytes = Bytes::mib(32);
 /// A smaller buffer loses packets of trains; the kernel's default is 0.2 MB.
 pub(super) const ENOUGH_BUFFER: Bytes = Bytes::mib(2);
 /// The timeout of a train's first packet, and of an echo, beyond two round trips.
-const PATIENCE: Duration = Duration::from_millis(300);
+const REPLY_PATIENCE: Duration = Duration::from_millis(300);
 /// The number of requests before a train counts as lost.
-const TRIES: u32 = 2;
+const MAX_REQUESTS: u32 = 2;
 /// A train ends after this silence plus a quarter of a round trip.
 const SILENCE: Duration = Duration::from_millis(60);
 /// The longest wait for a further packet of a slow train.
-const LONGEST_GAP: Duration = Duration::from_secs(1);
+const MAX_GAP: Duration = Duration::from_secs(1);
 /// The time limit of one train: a whole measurement takes ten seconds.
-const LONGEST_TRAIN: Duration = Duration::from_secs(10);
+const MAX_TRAIN_TIME: Duration = Duration::from_secs(10);
 /// The payload of an echo.
 const ECHO_MESSAGE: Bytes = Bytes::new(64);
 
@@ -110,7 +110,7 @@ impl UdpSession {
             }
             sent => sent?,
         };
-        let until = Instant::now() + self.rtt.get() * 2 + PATIENCE;
+        let until = Instant::now() + self.rtt.get() * 2 + REPLY_PATIENCE;
         while Instant::now() < until {
             let packets = self.receive(until)?;
             let answer = packets.iter().find(|(packet, _)| packet.is_echo && packet.train == number);
@@ -163,14 +163,14 @@ impl UdpSession {
         let pace = plan.rate.map_or(self.ceiling, |rate| rate.min(self.ceiling));
         let within = TrainPlan { rate: Some(pace), ..plan };
         let request = UdpRequest::Train { number, plan: within }.encode(self.nonce, Bytes::ZERO);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_REQUESTS {
             self.socket.send(&request)?;
-            let mut until = Instant::now() + self.rtt.get() * 2 + PATIENCE;
+            let mut until = Instant::now() + self.rtt.get() * 2 + REPLY_PATIENCE;
             // The path may be far slower than the ceiling.
             let planned = plan
                 .rate
-                .map_or(LONGEST_TRAIN, |_| pace.time_for(plan.bytes(self.headers)).saturating_mul(2));
-            let latest = until + planned.min(LONGEST_TRAIN);
+                .map_or(MAX_TRAIN_TIME, |_| pace.time_for(plan.bytes(self.headers)).saturating_mul(2));
+            let latest = until + planned.min(MAX_TRAIN_TIME);
             while (train.arrivals.len() as u64) < u64::from(plan.count) && Instant::now() < until {
                 let packets = self.receive(until)?;
                 let ours = packets.iter().filter(|(packet, _)| !packet.is_echo && packet.train == number);
@@ -183,8 +183,7 @@ impl UdpSession {
                 // Only packets of the train extend the deadline.
                 if train.arrivals.len() > known {
                     let gap = pace.time_for(packet).saturating_mul(20);
-                    until =
-                        Instant::now() + (SILENCE + self.rtt.get() / 4).saturating_add(gap.min(LONGEST_GAP));
+                    until = Instant::now() + (SILENCE + self.rtt.get() / 4).saturating_add(gap.min(MAX_GAP));
                 }
                 until = until.min(latest);
             }
@@ -210,7 +209,7 @@ impl UdpSession {
     /// Waits until the ceiling permits an echo with `message` bytes after the one before.
     fn pace(&mut self, message: Bytes) {
         std::thread::sleep(self.free.saturating_duration_since(Instant::now()));
-        self.free = Instant::now() + self.ceiling.time_for(message + self.headers).min(PATIENCE);
+        self.free = Instant::now() + self.ceiling.time_for(message + self.headers).min(REPLY_PATIENCE);
     }
 
     fn take_number(&mut self) -> u32 {

@@ -23,7 +23,7 @@ use super::http::SEVERAL;
 use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, MeasurementState, together};
 
 /// The minimum sent: 50 ms at 10 Mbit/s.
-const FIRST: Bytes = Bytes::kib(64);
+const FIRST_UPLOAD: Bytes = Bytes::kib(64);
 /// Sent before the rate is known, if only the upload is measured: slow start takes four flights to
 /// show a rate.
 const FIRST_ALONE: Bytes = Bytes::kib(256);
@@ -35,7 +35,7 @@ const CONSENT: Duration = Duration::from_secs(2);
 const WRITE: usize = 256 << 10;
 /// The minimum number of round trips that show a rate: connection, request, and the first of slow
 /// start.
-const ROUND_TRIPS: u32 = 6;
+const UPLOAD_ROUND_TRIPS: u32 = 6;
 
 /// Measures the upload rate of one connection, and of several if there is time for both directions
 /// or only the upload is measured.
@@ -50,7 +50,7 @@ pub(super) fn measure(
         return Ok(());
     }
     let rtt = findings.min_rtt();
-    if findings.budget.time_left() < rtt.get() * ROUND_TRIPS + Duration::from_millis(300) {
+    if findings.budget.time_left() < rtt.get() * UPLOAD_ROUND_TRIPS + Duration::from_millis(300) {
         findings.miss_rate("upload: no time was left; see --upload".to_owned());
         return Ok(());
     }
@@ -65,7 +65,7 @@ pub(super) fn measure(
         // Half of the budget for each number of connections, if only the upload is measured.
         let left = findings.budget.bytes_left();
         let filling = left.is_none().then(|| findings.budget.filling_time(0.5));
-        let bytes = left.map_or(FIRST_ALONE, |left| left.max(FIRST));
+        let bytes = left.map_or(FIRST_ALONE, |left| left.max(FIRST_UPLOAD));
         let plan = FlowPlan { bytes, filling, ..FlowPlan::new(findings, url.clone(), streams) };
         let most = Bytes::new(offer.stream_bytes);
         let sent = together(&plan, |_, shared, cancel| send(client, &plan, most, shared, cancel));

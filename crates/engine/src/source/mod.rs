@@ -123,13 +123,13 @@ pub(crate) trait StreamWorker<D: Direction = Receiving> {
 }
 
 /// From this RTT on, a window or send buffer may limit a stream, so that several may pay.
-pub(crate) const LONG_RTT: Rtt = Rtt::new(Duration::from_millis(5));
+pub(crate) const MIN_RTT_OF_SEVERAL: Rtt = Rtt::new(Duration::from_millis(5));
 
 /// Returns whether several streams may pay on a path of this RTT: it is long, or an earlier
 /// transfer used several.
 pub(crate) fn may_pay_several(rtt: Rtt, known: Option<&KnownPath>) -> bool {
     let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
-    rtt >= LONG_RTT || known.is_some_and(several)
+    rtt >= MIN_RTT_OF_SEVERAL || known.is_some_and(several)
 }
 
 /// Returns the bytes that a stream can have in flight (W): its receive buffer, or the initial

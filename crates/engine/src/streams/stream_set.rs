@@ -152,7 +152,7 @@ mod tests {
     use std::time::Instant;
 
     use longhaul_core::event::{JobId, JobObserver, JobTag};
-    use longhaul_core::schedule::{Blocks, RangeScheduler, WorkerStatus};
+    use longhaul_core::schedule::{Blocks, ConnectionStatus, RangeScheduler};
     use longhaul_core::units::Bytes;
 
     use super::*;
@@ -183,7 +183,7 @@ mod tests {
         let round = Round::<Sending>::new(&transfer, &end, schedule, &options, ());
         let set = StreamSet::new(&round, &UnusedPeer, 0, true);
         let streams = set.adjust(3);
-        let status = |answered| WorkerStatus { connected: true, answered, ..WorkerStatus::default() };
+        let status = |answered| ConnectionStatus { connected: true, answered, ..ConnectionStatus::default() };
         for (stream, answered) in streams.iter().zip([true, false, false]) {
             round.schedule.with(|schedule, now| {
                 schedule.join(stream.id, now);

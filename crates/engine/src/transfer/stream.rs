@@ -8,7 +8,7 @@ mod sending;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use longhaul_core::schedule::{WorkerId, WorkerStatus};
+use longhaul_core::schedule::{ConnectionStatus, WorkerId};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::connection::StreamConnection;
@@ -131,7 +131,7 @@ impl<'a, D: Direction> Stream<'a, D> {
         self.update_status(|status| status.answered = true);
     }
 
-    fn update_status(&self, change: impl FnOnce(&mut WorkerStatus)) {
+    fn update_status(&self, change: impl FnOnce(&mut ConnectionStatus)) {
         self.round.schedule.with(|schedule, _| schedule.update(self.id(), change));
     }
 

@@ -24,7 +24,7 @@ use crate::source::http::UrlAndPeer;
 
 /// A connection idle for longer is closed: the server may close it at any moment (Apache after 5
 /// s).
-const IDLE: Duration = Duration::from_secs(4);
+const MAX_CONNECTION_IDLE: Duration = Duration::from_secs(4);
 
 /// The maximum number of rounds in which wrong ranges are sent again.
 const MAX_REPAIRS: u32 = 4;
@@ -210,7 +210,7 @@ fn wait_for_digest<'a>(protocol: &mut impl UploadProtocol<'a>) -> Result<Option<
     let progress = protocol.context().progress;
     let Some(hashing) = &mut *progress.hashing.lock() else { return Ok(None) };
     loop {
-        if let Some(digest) = hashing.within(IDLE)? {
+        if let Some(digest) = hashing.within(MAX_CONNECTION_IDLE)? {
             return Ok(Some(digest));
         }
         protocol.idle();

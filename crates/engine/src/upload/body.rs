@@ -22,7 +22,7 @@ use crate::source::http::{Connection, EarlyAnswer};
 use crate::threads::add;
 
 /// The interval of checks for cancellation and stalls.
-pub(super) const TICK: Duration = Duration::from_millis(100);
+pub(super) const SEND_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The file bytes encrypted at once.
 const ENCRYPTED: Bytes = Bytes::kib(256);
 /// The step in which pages are dropped from the cache.
@@ -71,7 +71,7 @@ impl<'a> Pump<'a> {
         loop {
             self.progress.check_cancel()?;
             // The trailing request has its own waits.
-            let limit = if all_sent && trailing.is_some() { Duration::ZERO } else { TICK };
+            let limit = if all_sent && trailing.is_some() { Duration::ZERO } else { SEND_CHECK_INTERVAL };
             let ready = wait_for(connection.socket(), !all_sent, limit);
             if ready.contains(PollFlags::IN) {
                 match connection.poll_answer()? {

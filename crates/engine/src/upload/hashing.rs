@@ -34,7 +34,7 @@ const READ_SIZE: Bytes = Bytes::mib(1);
 /// The bytes read by one ring past the page cache.
 const PAST_THE_CACHE: Bytes = Bytes::mib(64);
 /// The interval at which the sender's progress is checked.
-const TICK: Duration = Duration::from_millis(10);
+const PROGRESS_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// The nice value, which gives a tenth of the scheduler's weight of a sending thread.
 const NICE: i32 = 10;
 
@@ -252,5 +252,5 @@ fn read_past_the_cache(
 
 /// Waits for the sender's progress.
 fn wait(progress: &UploadProgress<'_>) -> Result<(), UploadError> {
-    if progress.cancel.sleep(TICK) { Err(Failure::interrupted().into()) } else { Ok(()) }
+    if progress.cancel.sleep(PROGRESS_CHECK_INTERVAL) { Err(Failure::interrupted().into()) } else { Ok(()) }
 }

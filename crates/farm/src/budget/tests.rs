@@ -95,7 +95,7 @@ fn joining_changing_and_lost_workers_get_and_leave_their_shares() {
     workers.push(worker("h", 100 * GBIT));
     let first = workers[0].used.clone();
     workers[1].beat(&limits, &[first]);
-    assert_eq!(shares(&workers), [8 * GBIT, MIN_RATE.as_bits_per_sec()], "nothing is free yet");
+    assert_eq!(shares(&workers), [8 * GBIT, FIRST_SHARE.as_bits_per_sec()], "nothing is free yet");
     round(&mut workers, &limits, true);
     assert_eq!(shares(&workers), [4 * GBIT, 4 * GBIT], "one beat of each is enough");
     round(&mut workers, &limited(2 * GBIT), true);

@@ -27,7 +27,7 @@ const MAX_HOST: usize = 40;
 pub(crate) struct Heartbeat {
     worker: String,
     host: String,
-    process: Process,
+    process: ProcessIdentity,
     /// The version of the program.
     program: String,
     pub(crate) beat: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Heartbeat {
 
 /// What identifies a process on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Process {
+pub(crate) struct ProcessIdentity {
     /// The boot of the kernel and the PID namespace, which `id` belongs to; empty if unknown.
     machine: String,
     pub(crate) id: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Process {
     started: u64,
 }
 
-impl Process {
+impl ProcessIdentity {
     fn this() -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -109,7 +109,7 @@ impl Heartbeat {
     pub(crate) fn of_this_process() -> Self {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host: String = name.chars().filter(is_plain).take(MAX_HOST).collect();
-        let process = Process::this();
+        let process = ProcessIdentity::this();
         Self {
             // Not of the host and process alone: a host may be cloned, with its name.
             worker: format!("{host}-{}-{:08x}", process.id, fastrand::u32(..)),
@@ -132,7 +132,7 @@ impl Heartbeat {
         &self.host
     }
 
-    pub(crate) fn process(&self) -> &Process {
+    pub(crate) fn process(&self) -> &ProcessIdentity {
         &self.process
     }
 
@@ -187,14 +187,14 @@ mod tests {
 
     #[test]
     fn process_has_ended_only_if_that_is_certain() {
-        let this = Process::this();
+        let this = ProcessIdentity::this();
         assert!(!this.has_ended());
-        assert!(Process { started: this.started + 1, ..this.clone() }.has_ended(), "a later process");
-        assert!(!Process { machine: String::new(), started: 1, ..this.clone() }.has_ended());
+        assert!(ProcessIdentity { started: this.started + 1, ..this.clone() }.has_ended(), "a later process");
+        assert!(!ProcessIdentity { machine: String::new(), started: 1, ..this.clone() }.has_ended());
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let id = child.id();
-        let process = Process { id, started: start_of(id).unwrap(), ..this };
+        let process = ProcessIdentity { id, started: start_of(id).unwrap(), ..this };
         assert!(!process.has_ended());
         child.kill().unwrap();
         child.wait().unwrap();

@@ -13,11 +13,11 @@ use crate::error::FarmError;
 pub(crate) struct Liveness {
     directory: PathBuf,
     polled: Option<Instant>,
-    workers: HashMap<String, Observed>,
+    workers: HashMap<String, ObservedWorker>,
 }
 
 #[derive(Debug)]
-struct Observed {
+struct ObservedWorker {
     /// The last one that was read.
     heartbeat: Option<Heartbeat>,
     /// The polls since the counter has changed, or since the file was first missed.
@@ -56,7 +56,7 @@ impl Liveness {
             let before = self.workers.get(heartbeat.worker()).and_then(|before| before.heartbeat.as_ref());
             if before.is_none_or(|before| before.beat != heartbeat.beat) {
                 let worker = heartbeat.worker().to_owned();
-                self.workers.insert(worker, Observed { heartbeat: Some(heartbeat), silent: 0 });
+                self.workers.insert(worker, ObservedWorker { heartbeat: Some(heartbeat), silent: 0 });
             }
         }
     }
@@ -71,10 +71,11 @@ impl Liveness {
     /// Returns whether a worker has ended, or has been silent for its lease.
     pub(crate) fn is_expired(&mut self, worker: &str) -> bool {
         // A worker stores its heartbeat before its first claim; a listing may be late.
-        let Observed { heartbeat, silent } = self
-            .workers
-            .entry(worker.to_owned())
-            .or_insert_with(|| Observed { heartbeat: Heartbeat::read(&self.directory, worker), silent: 0 });
+        let ObservedWorker { heartbeat, silent } =
+            self.workers.entry(worker.to_owned()).or_insert_with(|| ObservedWorker {
+                heartbeat: Heartbeat::read(&self.directory, worker),
+                silent: 0,
+            });
         let has_ended = |heartbeat: &Heartbeat| heartbeat.ended || heartbeat.process().has_ended();
         *silent >= SILENT_POLLS || heartbeat.as_ref().is_some_and(has_ended)
     }

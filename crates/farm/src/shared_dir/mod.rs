@@ -23,7 +23,7 @@ use crate::unit::UnitId;
 pub(crate) use claims::Claims;
 use heartbeat::Heartbeat;
 use liveness::Liveness;
-use unit_log::{LogEntry, LogWriter, UnitLog};
+use unit_log::{LogEntry, UnitLog, UnitLogWriter};
 use worker_state::{WorkerState, ranges_of};
 
 pub(crate) const CLAIMS: &str = "claims";
@@ -68,7 +68,7 @@ impl SharedDirStore {
         let heartbeat = Heartbeat::of_this_process();
         let units = plan.header().counts.units;
         let [logs, workers, claims] = [LOG, WORKERS, CLAIMS].map(|name| plan.state().join(name));
-        let writer = LogWriter::create(&logs, heartbeat.worker())?;
+        let writer = UnitLogWriter::create(&logs, heartbeat.worker())?;
         let state = WorkerState {
             log: UnitLog::new(logs, units),
             writer,
@@ -363,7 +363,7 @@ pub fn retry(plan: &Plan) -> Result<usize, FarmError> {
     if failed.is_empty() {
         return Ok(0);
     }
-    let mut writer = LogWriter::create(&directory, &format!("retry-{:016x}", fastrand::u64(..)))?;
+    let mut writer = UnitLogWriter::create(&directory, &format!("retry-{:016x}", fastrand::u64(..)))?;
     for unit in &failed {
         writer.append(*unit, 0, LogEntry::Retry { failures: log.all_failures(*unit) })?;
     }

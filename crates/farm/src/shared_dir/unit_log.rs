@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::claims::MAX_EPOCH;
 use super::heartbeat::is_worker_name;
 use crate::error::FarmError;
-use crate::explanation::{Evidence, UnitReport};
+use crate::explanation::{PlanEvidence, UnitReport};
 use crate::lenient;
 use crate::store::Tally;
 use crate::unit::UnitId;
@@ -61,14 +61,14 @@ pub(crate) enum LogEntry {
 
 /// Appends to the log of one worker.
 #[derive(Debug)]
-pub(crate) struct LogWriter {
+pub(crate) struct UnitLogWriter {
     path: PathBuf,
     file: File,
     /// Whether the last entry may be written in part.
     is_torn: bool,
 }
 
-impl LogWriter {
+impl UnitLogWriter {
     pub(crate) fn create(directory: &Path, worker: &str) -> Result<Self, FarmError> {
         let path = directory.join(format!("{worker}{SUFFIX}"));
         let create = || {
@@ -110,7 +110,7 @@ pub(crate) struct UnitLog {
     done_bytes: Bytes,
     failed: HashMap<UnitId, Failures>,
     released: HashMap<UnitId, String>,
-    evidence: Evidence,
+    evidence: PlanEvidence,
     /// The highest epoch of each unit that is not done, and has ended in another way.
     epochs: HashMap<UnitId, u64>,
 }
@@ -146,7 +146,7 @@ impl UnitLog {
             done_bytes: Bytes::ZERO,
             failed: HashMap::new(),
             released: HashMap::new(),
-            evidence: Evidence::default(),
+            evidence: PlanEvidence::default(),
             epochs: HashMap::new(),
         }
     }
@@ -285,7 +285,7 @@ impl UnitLog {
     }
 
     /// Returns what the reports of units show.
-    pub(crate) fn evidence(&self) -> &Evidence {
+    pub(crate) fn evidence(&self) -> &PlanEvidence {
         &self.evidence
     }
 
@@ -302,8 +302,8 @@ mod tests {
     fn logs_add_up_whatever_their_order_and_an_unfinished_line_waits() {
         let dir = tempfile::tempdir().unwrap();
         let failed = |why: &str| LogEntry::Failed { why: why.into(), host: "h".into() };
-        let mut one = LogWriter::create(dir.path(), "one").unwrap();
-        let mut other = LogWriter::create(dir.path(), "other").unwrap();
+        let mut one = UnitLogWriter::create(dir.path(), "one").unwrap();
+        let mut other = UnitLogWriter::create(dir.path(), "other").unwrap();
         let done = || LogEntry::Done { bytes: Bytes::new(10), report: None };
         one.append(UnitId(70), 1, done()).unwrap();
         one.append(UnitId(1), 1, failed("full")).unwrap();
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn entry_after_one_that_a_full_disk_has_cut_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = LogWriter::create(dir.path(), "one").unwrap();
+        let mut writer = UnitLogWriter::create(dir.path(), "one").unwrap();
         let done = || LogEntry::Done { bytes: Bytes::ZERO, report: None };
         writer.append(UnitId(0), 1, done()).unwrap();
         let whole =

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::heartbeat::Heartbeat;
 use super::liveness::Liveness;
-use super::unit_log::{LogWriter, UnitLog};
+use super::unit_log::{UnitLog, UnitLogWriter};
 use crate::attempts::is_given_up;
 use crate::unit::UnitId;
 
@@ -16,7 +16,7 @@ use crate::unit::UnitId;
 pub(super) struct WorkerState {
     pub(super) heartbeat: Heartbeat,
     pub(super) log: UnitLog,
-    pub(super) writer: LogWriter,
+    pub(super) writer: UnitLogWriter,
     pub(super) liveness: Liveness,
     /// The units under way in this worker, with their epochs. A lost one stays until its files have
     /// ended, so that it is not begun a second time meanwhile.

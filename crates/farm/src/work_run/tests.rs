@@ -162,7 +162,7 @@ fn unit_that_was_lost_before_it_was_begun_is_no_failure() {
             store.leave().unwrap();
             if let NextUnit::Claimed(claim) = other.claim().unwrap() {
                 other.finish(&claim, &UnitEnd::Done(Bytes::new(1).into())).unwrap();
-                Target::open(plan.header()).unwrap().unwrap().clean().unwrap();
+                TargetDirectory::open(plan.header()).unwrap().unwrap().clean().unwrap();
             }
         },
         after_next_range: || (),

@@ -18,12 +18,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_sys::process::PidNamespace;
 use longhaul_sys::tun::{Offload, Tun};
 
 use crate::cpu_time::CpuTime;
 use crate::error::LabError;
-use crate::link::{Capture, Direction, DirectionEvidence, Observers, PathStats};
+use crate::link::{Capture, DirectionEvidence, LinkDirection, Observers, PathStats};
 use crate::spec::PathSpec;
 
 use device::{DEVICE, Device};
@@ -32,7 +33,7 @@ use network_files::NetworkFiles;
 pub(crate) use process::FinishedCommand;
 pub use process::Process;
 pub use server_command::{ServerCommand, ServerCommandFailure};
-use worker::{Namespaces, Worker};
+use worker::{NamespaceWorker, Namespaces};
 
 /// The side of an emulated host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,9 +106,9 @@ fn resolved(path: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct HostsInner {
     _processes: PidNamespace,
-    worker: Worker,
+    worker: NamespaceWorker,
     /// Client to server and server to client; empty if a veth pair connects the hosts.
-    directions: Vec<Direction>,
+    directions: Vec<LinkDirection>,
     devices: [Device; 2],
     files: [NetworkFiles; 2],
     has_ipv6: bool,
@@ -123,7 +124,7 @@ impl HostsInner {
         let captures = watch.captures()?;
         let plain = spec.is_plain() && !watch.is_any();
         let pairs = spec.ends.pairs.0.len().max(1) as u16;
-        let (worker, namespaces) = Worker::start(pairs)?;
+        let (worker, namespaces) = NamespaceWorker::start(pairs)?;
         let Namespaces { networks: [_, server_namespace], files, processes } = namespaces;
         let mut congestion = Vec::new();
         let mut tuns = Vec::new();
@@ -153,7 +154,7 @@ impl HostsInner {
                     capture: captures[stream as usize].clone(),
                     evidence: watch.flows_and_queues.then(Arc::default),
                 };
-                directions.push(Direction::start(
+                directions.push(LinkDirection::start(
                     (name, stream),
                     &spec.direction(stream),
                     (Arc::clone(from), Arc::clone(to)),
@@ -183,7 +184,7 @@ impl HostsInner {
     /// Returns the observations of both directions, and flushes the captures.
     pub(crate) fn evidence(&self) -> io::Result<Vec<DirectionEvidence>> {
         self.captures.iter().flatten().try_for_each(Capture::flush)?;
-        Ok(self.directions.iter().filter_map(Direction::evidence).collect())
+        Ok(self.directions.iter().filter_map(LinkDirection::evidence).collect())
     }
 
     pub(crate) fn stats(&self) -> Result<PathStats, LabError> {
@@ -222,7 +223,14 @@ fn prepare(
 ) -> Result<(File, Option<Tun>), LabError> {
     let congestion = settings::apply(spec, side)?;
     if !plain {
-        let tun = Tun::create(DEVICE, offload(spec)).map_err(|cause| LabError::Tun { cause })?;
+        let tun = Tun::create(DEVICE, offload(spec)).map_err(|cause| {
+            let message = format!(
+                "cannot make a TUN device from /dev/net/tun: {cause}. TUN is not permitted here: load the module \
+                 (modprobe tun), run as root or let this user open the device (chmod 0666 /dev/net/tun), or \
+                 start the container with --device /dev/net/tun --cap-add NET_ADMIN"
+            );
+            LabError::failed(FailureKind::Denied, message)
+        })?;
         return Ok((congestion, Some(tun)));
     }
     peer.map_or(Ok(()), |peer| Device::add_veth(peer.as_fd()))?;

@@ -84,13 +84,13 @@ impl ServerCommand {
     /// # Errors
     /// Fails if the command cannot be signalled or awaited.
     pub fn end(mut self) -> Result<Option<ServerCommandFailure>, LabError> {
-        const KILL_DELAY: Duration = Duration::from_secs(5);
+        const SERVER_KILL_DELAY: Duration = Duration::from_secs(5);
         if let Some(finished) = self.process.wait_for(Duration::ZERO)? {
             return Ok(Some(finished.status)
                 .filter(|status| !status.success())
                 .map(ServerCommandFailure::Early));
         }
         self.process.terminate_group()?;
-        Ok(self.process.wait_for(KILL_DELAY)?.is_none().then_some(ServerCommandFailure::Killed))
+        Ok(self.process.wait_for(SERVER_KILL_DELAY)?.is_none().then_some(ServerCommandFailure::Killed))
     }
 }

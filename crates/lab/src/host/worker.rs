@@ -27,12 +27,12 @@ pub(super) struct Namespaces {
 /// A thread in a lab's mount and PID namespaces, which enters a host's network namespace for each
 /// job.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct NamespaceWorker {
     jobs: Option<Sender<(HostSide, HostJob)>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Worker {
+impl NamespaceWorker {
     /// Starts the thread and creates its namespaces.
     ///
     /// `pairs` is the number of host pairs with names in `/etc/hosts`.
@@ -80,7 +80,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for NamespaceWorker {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -91,7 +91,7 @@ impl Drop for Worker {
 
 /// Creates network namespaces for client and server, and a mount and a PID namespace for both.
 fn enter_namespaces(pairs: u16) -> Result<([OwnedFd; 2], Namespaces), LabError> {
-    let failed = |what| move |cause: io::Error| LabError::Namespace { what, cause };
+    let failed = |what| move |cause: io::Error| LabError::namespace(what, &cause);
     let host = || {
         let network = netns::enter_new_network().map_err(failed("a network namespace"))?;
         // Must precede the PID namespace, whose /proc does not show this thread.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-use crate::model::{Backlog, Cause, Time};
+use crate::model::{Backlog, DropCause, Time};
 use crate::wire::FlowKey;
 
 /// Maximum of distinct flows; further ones are counted together.
@@ -99,13 +99,13 @@ impl DirectionEvidence {
         sample.packets = sample.packets.max(backlog.packets);
     }
 
-    pub(crate) fn dropped(&mut self, now: Time, flow: Option<FlowKey>, cause: Cause) {
+    pub(crate) fn dropped(&mut self, now: Time, flow: Option<FlowKey>, cause: DropCause) {
         let stats = self.flow(flow);
         match cause {
-            Cause::Queue => stats.dropped_queue += 1,
-            Cause::Loss => stats.dropped_loss += 1,
+            DropCause::Queue => stats.dropped_queue += 1,
+            DropCause::Loss => stats.dropped_loss += 1,
         }
-        if cause == Cause::Queue {
+        if cause == DropCause::Queue {
             self.sample(now).dropped += 1;
         }
     }

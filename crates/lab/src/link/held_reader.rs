@@ -12,7 +12,7 @@ use slab::Slab;
 
 use crate::model::discipline::QueuedPacket;
 use crate::model::held::{Departure, HeldEvent, HeldLink};
-use crate::model::{Backlog, Cause, Fate, Time};
+use crate::model::{Backlog, DropCause, Fate, Time};
 use crate::wire::{self, FlowKey, MAX_FRAME, Shape};
 
 use super::wait::PacketWait;
@@ -176,7 +176,7 @@ impl HeldReader {
         self.io.counters.shared_with(self.link.background());
     }
 
-    fn drop_packet(&mut self, now: Time, id: u64, cause: Cause, held: &mut HeldFrames) {
+    fn drop_packet(&mut self, now: Time, id: u64, cause: DropCause, held: &mut HeldFrames) {
         let (slot, _) = split(id);
         let flow = held.flow_of(slot);
         self.io.counters.dropped(&[Fate::Dropped(cause)]);

@@ -45,7 +45,7 @@ pub use stats::{DirectionStats, FrameLateness, ImpairedPackets, PathStats};
 
 /// One running direction; dropping it ends its threads.
 #[derive(Debug)]
-pub(crate) struct Direction {
+pub(crate) struct LinkDirection {
     stop: Arc<StopLink>,
     counters: Arc<LinkCounters>,
     evidence: Option<Arc<Mutex<DirectionEvidence>>>,
@@ -126,7 +126,7 @@ impl Outlet {
     }
 }
 
-impl Direction {
+impl LinkDirection {
     /// Starts forwarding packets between two devices by the model of `spec` for direction `stream`.
     /// `observers` observe the sending host, `received` captures the packets of the receiving host.
     pub(crate) fn start(
@@ -210,7 +210,7 @@ impl Direction {
     }
 }
 
-impl Drop for Direction {
+impl Drop for LinkDirection {
     fn drop(&mut self) {
         self.stop.flag.store(true, Ordering::Relaxed);
         let _ = rustix::io::write(&self.stop.event, &1_u64.to_ne_bytes());

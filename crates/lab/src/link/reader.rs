@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use longhaul_core::units::Bytes;
 
-use crate::model::{BackgroundCounts, Backlog, Cause, Fate, Link, Time};
+use crate::model::{BackgroundCounts, Backlog, DropCause, Fate, Link, Time};
 use crate::wire::{self, FlowKey, MAX_FRAME, Shape};
 
 use super::read_lag::ReadLag;
@@ -148,7 +148,8 @@ impl Splitter {
     /// Returns the bytes that the bottleneck sends of a frame: random loss occurs behind the
     /// bottleneck.
     fn bytes_past_the_queue(&self, shape: Shape) -> Bytes {
-        let sent = self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Dropped(Cause::Queue));
+        let sent =
+            self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Dropped(DropCause::Queue));
         Bytes::new(sent.map(|(index, _)| shape.size(index).get()).sum())
     }
 
@@ -186,7 +187,7 @@ impl LinkCounters {
     /// Counts the dropped packets of a frame.
     pub(super) fn dropped(&self, fates: &[Fate]) {
         let lost = |cause| fates.iter().filter(|fate| **fate == Fate::Dropped(cause)).count() as u64;
-        let (queue, loss) = (lost(Cause::Queue), lost(Cause::Loss));
+        let (queue, loss) = (lost(DropCause::Queue), lost(DropCause::Loss));
         if queue + loss > 0 {
             self.count(|stats| {
                 stats.dropped_queue += queue;
@@ -224,7 +225,7 @@ mod tests {
     fn finds_runs_between_drops() {
         let out = |nanos| Fate::Leaves(Time::from_nanos(nanos));
         let lump = LUMP.as_nanos() as u64;
-        let gone = Fate::Dropped(Cause::Loss);
+        let gone = Fate::Dropped(DropCause::Loss);
         let splitter =
             Splitter { fates: vec![gone, out(1), out(2), gone, gone, out(3), gone], ..Splitter::default() };
         let mut next = 0;

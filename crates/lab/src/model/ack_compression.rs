@@ -8,7 +8,7 @@ use super::{Fate, Node, Time};
 
 /// Packets up to this size count as pure acknowledgements: IPv6 and TCP headers with all options
 /// have 100 bytes.
-const LONGEST_ACK: Bytes = Bytes::new(120);
+const MAX_ACK: Bytes = Bytes::new(120);
 
 /// Holds small packets until the next multiple of a period since the link's start, and releases
 /// them together.
@@ -31,7 +31,7 @@ impl AckCompression {
 
 impl Node for AckCompression {
     fn pass(&mut self, now: Time, size: Bytes) -> Fate {
-        let leaves = if size <= LONGEST_ACK {
+        let leaves = if size <= MAX_ACK {
             Time::from_nanos(now.as_nanos().div_ceil(self.period).saturating_mul(self.period))
         } else {
             now

@@ -4,7 +4,7 @@ use longhaul_core::units::Bytes;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Cause, Fate, Node, Time};
+use super::{DropCause, Fate, Node, Time};
 
 /// Probabilities per packet, each from 0 to 1; the parameter names are those of netem's `gemodel`
 /// (tc-netem(8)).
@@ -61,6 +61,6 @@ impl Node for BurstLoss {
         let GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good } = self.parameters;
         let (change, loss) = if self.is_bad { (to_good, loss_in_bad) } else { (to_bad, loss_in_good) };
         self.is_bad ^= self.random.random_bool(change);
-        if self.random.random_bool(loss) { Fate::Dropped(Cause::Loss) } else { Fate::Leaves(now) }
+        if self.random.random_bool(loss) { Fate::Dropped(DropCause::Loss) } else { Fate::Leaves(now) }
     }
 }

@@ -11,7 +11,7 @@ mod tests;
 use std::time::Duration;
 
 use super::discipline::{Discipline, QueuedPacket};
-use super::{Background, BackgroundCounts, Backlog, Cause, Line, Time};
+use super::{Background, BackgroundCounts, Backlog, DropCause, Line, Time};
 
 pub use tail::Tail;
 
@@ -28,7 +28,7 @@ pub enum HeldEvent {
         /// Id of the packet.
         id: u64,
         /// Reason of the drop.
-        cause: Cause,
+        cause: DropCause,
     },
     /// The packet departs.
     Leaves(Departure),
@@ -208,7 +208,7 @@ impl HeldLink {
                     background.counts.lost += 1;
                 }
             } else {
-                events.push(HeldEvent::Dropped { id: packet.id, cause: Cause::Queue });
+                events.push(HeldEvent::Dropped { id: packet.id, cause: DropCause::Queue });
             }
         }
     }

@@ -13,7 +13,7 @@ const OPPORTUNITY: u64 = 1500;
 /// Computes the end of transmission of consecutive packets.
 #[derive(Debug)]
 pub struct Line {
-    pace: Pace,
+    pace: LinePace,
     /// End of the last transmission.
     out: Time,
     /// Fraction of a nanosecond by which `out` is too early, in units of 1 / rate.
@@ -21,7 +21,7 @@ pub struct Line {
 }
 
 #[derive(Debug)]
-enum Pace {
+enum LinePace {
     /// Bits per second.
     Fixed(u64),
     Steps(Steps),
@@ -48,7 +48,7 @@ struct Trace {
 impl Line {
     /// Creates a line of `rate`, at least 1 bit/s.
     pub fn fixed(rate: Rate) -> Self {
-        Self::new(Pace::Fixed(rate.as_bits_per_sec().max(1)))
+        Self::new(LinePace::Fixed(rate.as_bits_per_sec().max(1)))
     }
 
     /// Creates a line with the rates of `steps`, each from its time on since the first packet. A
@@ -62,17 +62,17 @@ impl Line {
             Some((_, last)) => *last = (*last).max(1),
             None => steps.push((Duration::ZERO, 1)),
         }
-        Self::new(Pace::Steps(Steps { steps, begun: None }))
+        Self::new(LinePace::Steps(Steps { steps, begun: None }))
     }
 
     /// Creates a line that follows a mahimahi trace (mm-link(1)): at each of `millis` it sends up
     /// to 1500 bytes; after the last time the trace restarts. Times rise, and the last is at least
     /// 1.
     pub fn trace(millis: Arc<[u32]>) -> Self {
-        Self::new(Pace::Trace(Trace { millis, begun: None, used: 0, left: 0 }))
+        Self::new(LinePace::Trace(Trace { millis, begun: None, used: 0, left: 0 }))
     }
 
-    fn new(pace: Pace) -> Self {
+    fn new(pace: LinePace) -> Self {
         Self { pace, out: Time::START, fraction: 0 }
     }
 
@@ -83,14 +83,14 @@ impl Line {
             (self.out, self.fraction) = (start, 0);
         }
         self.out = match &mut self.pace {
-            Pace::Fixed(bits_per_sec) => {
+            LinePace::Fixed(bits_per_sec) => {
                 // Carries the division's remainder, so that a busy link keeps its exact rate.
                 let work = size.get().saturating_mul(8_000_000_000).saturating_add(self.fraction);
                 self.fraction = work % *bits_per_sec;
                 Time::from_nanos(self.out.as_nanos() + work / *bits_per_sec)
             }
-            Pace::Steps(steps) => steps.send(self.out, size),
-            Pace::Trace(trace) => trace.send(self.out, size),
+            LinePace::Steps(steps) => steps.send(self.out, size),
+            LinePace::Trace(trace) => trace.send(self.out, size),
         };
         self.out
     }

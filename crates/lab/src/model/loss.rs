@@ -4,7 +4,7 @@ use longhaul_core::units::Bytes;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Cause, Fate, Node, Time};
+use super::{DropCause, Fate, Node, Time};
 
 /// Drops packets independently with one probability.
 #[derive(Debug)]
@@ -23,6 +23,6 @@ impl RandomLoss {
 
 impl Node for RandomLoss {
     fn pass(&mut self, now: Time, _size: Bytes) -> Fate {
-        if self.random.random_bool(self.share) { Fate::Dropped(Cause::Loss) } else { Fate::Leaves(now) }
+        if self.random.random_bool(self.share) { Fate::Dropped(DropCause::Loss) } else { Fate::Leaves(now) }
     }
 }

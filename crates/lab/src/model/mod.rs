@@ -33,7 +33,7 @@ pub use delay::Delay;
 pub use line::Line;
 pub use loss::RandomLoss;
 pub use queue_limit::QueueLimit;
-pub use rate::{Admission, Backlog, RateLimit, Verdict};
+pub use rate::{AdmissionPolicy, Backlog, QueueVerdict, RatedQueue};
 pub use red::{Red, RedParameters};
 pub use time::Time;
 
@@ -43,12 +43,12 @@ pub enum Fate {
     /// The packet departs at this time, never before its arrival.
     Leaves(Time),
     /// The packet was dropped.
-    Dropped(Cause),
+    Dropped(DropCause),
 }
 
 /// The reason of a drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum DropCause {
     /// The bottleneck's queue refused the packet: full, or early drop.
     Queue,
     /// Random loss.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use longhaul_core::units::{Bytes, ParseUnitError};
 
-use super::{Admission, Backlog, Time, Verdict};
+use super::{AdmissionPolicy, Backlog, QueueVerdict, Time};
 
 /// A queue's limit, written "250MB", "100packets" or "100p": a packet joins if the queue including
 /// it stays within.
@@ -39,9 +39,9 @@ impl QueueLimit {
     }
 }
 
-impl Admission for QueueLimit {
-    fn judge(&mut self, _now: Time, backlog: Backlog, size: Bytes) -> Verdict {
-        if self.holds(backlog, size.max(Bytes::new(1))) { Verdict::Admitted } else { Verdict::Full }
+impl AdmissionPolicy for QueueLimit {
+    fn judge(&mut self, _now: Time, backlog: Backlog, size: Bytes) -> QueueVerdict {
+        if self.holds(backlog, size.max(Bytes::new(1))) { QueueVerdict::Admitted } else { QueueVerdict::Full }
     }
 }
 

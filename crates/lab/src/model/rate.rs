@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 
-use super::{Background, BackgroundCounts, Cause, Fate, Line, Node, Time};
+use super::{Background, BackgroundCounts, DropCause, Fate, Line, Node, Time};
 
 /// The backlog of a bottleneck, including the packet in transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,7 +28,7 @@ impl Backlog {
 
 /// The decision about a packet that arrives at a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum QueueVerdict {
     /// Joins the queue.
     Admitted,
     /// Dropped early, or marked if it is ECN-capable.
@@ -38,27 +38,27 @@ pub enum Verdict {
 }
 
 /// An admission policy of a queue: DropTail, or active queue management.
-pub trait Admission: fmt::Debug + Send {
+pub trait AdmissionPolicy: fmt::Debug + Send {
     /// Decides about a packet of `size` bytes that finds `backlog` at `now`.
-    fn judge(&mut self, now: Time, backlog: Backlog, size: Bytes) -> Verdict;
+    fn judge(&mut self, now: Time, backlog: Backlog, size: Bytes) -> QueueVerdict;
 
     /// Returns whether such a packet may join a queue that does not mark.
     fn admits(&mut self, now: Time, backlog: Backlog, size: Bytes) -> bool {
-        self.judge(now, backlog, size) == Verdict::Admitted
+        self.judge(now, backlog, size) == QueueVerdict::Admitted
     }
 }
 
-/// Sends packets at a fixed rate in order, and queues those that an [`Admission`] admits.
+/// Sends packets at a fixed rate in order, and queues those that an [`AdmissionPolicy`] admits.
 #[derive(Debug)]
-pub struct RateLimit {
+pub struct RatedQueue {
     line: PacketQueue,
     background: Option<Background>,
 }
 
-impl RateLimit {
+impl RatedQueue {
     /// Creates a bottleneck with the given line behind a queue; the rate of background traffic must
     /// be below the line's.
-    pub fn new(line: Line, admission: Box<dyn Admission>, background: Option<Background>) -> Self {
+    pub fn new(line: Line, admission: Box<dyn AdmissionPolicy>, background: Option<Background>) -> Self {
         let (queue, backlog) = (VecDeque::new(), Backlog::default());
         Self { line: PacketQueue { line, admission, free: Time::START, queue, backlog }, background }
     }
@@ -81,10 +81,10 @@ impl RateLimit {
     }
 }
 
-impl Node for RateLimit {
+impl Node for RatedQueue {
     fn pass(&mut self, now: Time, size: Bytes) -> Fate {
         self.merge_background(now);
-        self.line.send(now, size).map_or(Fate::Dropped(Cause::Queue), Fate::Leaves)
+        self.line.send(now, size).map_or(Fate::Dropped(DropCause::Queue), Fate::Leaves)
     }
 
     fn queue(&self) -> Option<(Backlog, Time)> {
@@ -100,7 +100,7 @@ impl Node for RateLimit {
 #[derive(Debug)]
 struct PacketQueue {
     line: Line,
-    admission: Box<dyn Admission>,
+    admission: Box<dyn AdmissionPolicy>,
     /// End of transmission of the last queued packet.
     free: Time,
     /// Departure and size of each packet that has not departed.

@@ -8,7 +8,7 @@ use longhaul_core::units::{Bytes, Rate};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Admission, Backlog, QueueLimit, Time, Verdict};
+use super::{AdmissionPolicy, Backlog, QueueLimit, QueueVerdict, Time};
 
 /// Separates this node's random numbers from those of other nodes with one seed.
 const RED_SEED_STREAM: u64 = 2;
@@ -130,16 +130,16 @@ impl Red {
     }
 }
 
-impl Admission for Red {
-    fn judge(&mut self, now: Time, backlog: Backlog, size: Bytes) -> Verdict {
+impl AdmissionPolicy for Red {
+    fn judge(&mut self, now: Time, backlog: Backlog, size: Bytes) -> QueueVerdict {
         self.follow(backlog);
         let weight = self.weight(size);
         let verdict = match (self.drops(weight), self.limit.admits(now, backlog, size)) {
-            (_, false) => Verdict::Full,
-            (true, true) => Verdict::Early,
-            (false, true) => Verdict::Admitted,
+            (_, false) => QueueVerdict::Full,
+            (true, true) => QueueVerdict::Early,
+            (false, true) => QueueVerdict::Admitted,
         };
-        let counts = verdict == Verdict::Admitted && self.average >= self.parameters.min_th;
+        let counts = verdict == QueueVerdict::Admitted && self.average >= self.parameters.min_th;
         self.count = if counts { self.count + weight } else { 0.0 };
         verdict
     }

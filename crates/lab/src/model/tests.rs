@@ -18,13 +18,13 @@ pub(crate) fn micros(micros: u64) -> Time {
     Time::from_nanos(micros * 1000)
 }
 
-impl RateLimit {
+impl RatedQueue {
     /// Creates a bottleneck of a constant rate.
-    pub(super) fn of_rate(rate: Rate, admission: impl Admission + 'static) -> Self {
+    pub(super) fn of_rate(rate: Rate, admission: impl AdmissionPolicy + 'static) -> Self {
         Self::new(Line::fixed(rate), Box::new(admission), None)
     }
 
-    fn shared(rate: Rate, admission: impl Admission + 'static, background: Background) -> Self {
+    fn shared(rate: Rate, admission: impl AdmissionPolicy + 'static, background: Background) -> Self {
         Self::new(Line::fixed(rate), Box::new(admission), Some(background))
     }
 }
@@ -39,7 +39,7 @@ fn left(fate: Fate) -> Option<Time> {
 #[test]
 fn packet_takes_transmission_time_plus_delay() {
     let mut link = Link::new()
-        .then(RateLimit::of_rate(Rate::bits_per_sec(10_000_000_000), QueueLimit::Packets(10)))
+        .then(RatedQueue::of_rate(Rate::bits_per_sec(10_000_000_000), QueueLimit::Packets(10)))
         .then(Delay::new(Duration::from_millis(100), Duration::ZERO, 1));
     for (at, leaves) in [(0, 100_001_200), (0, 100_002_400), (50_000, 100_051_200)] {
         assert_eq!(link.pass(Time::from_nanos(at), MTU), Fate::Leaves(Time::from_nanos(leaves)));
@@ -49,7 +49,7 @@ fn packet_takes_transmission_time_plus_delay() {
 #[test]
 fn a_busy_link_is_exact_to_the_nanosecond() {
     // At 3 bit/s a bit takes no whole number of nanoseconds; the error must not accumulate.
-    let mut limit = RateLimit::of_rate(Rate::bits_per_sec(3), QueueLimit::Packets(u64::MAX));
+    let mut limit = RatedQueue::of_rate(Rate::bits_per_sec(3), QueueLimit::Packets(u64::MAX));
     let last = (0..3000).filter_map(|_| left(limit.pass(Time::START, Bytes::new(1)))).last();
     assert_eq!(last, Some(Time::from_nanos(8_000_000_000_000)));
 }
@@ -63,7 +63,7 @@ fn a_burst_leaves_exactly_what_the_queue_holds() {
         (QueueLimit::Bytes(Bytes::new(149_999)), 99),
         (QueueLimit::Bytes(Bytes::ZERO), 0),
     ] {
-        let mut limit = RateLimit::of_rate(rate, queue);
+        let mut limit = RatedQueue::of_rate(rate, queue);
         let passed = (0..5000).filter(|_| left(limit.pass(Time::START, MTU)).is_some()).count();
         assert_eq!(passed, survivors, "{queue:?}");
     }
@@ -74,8 +74,8 @@ fn a_burst_leaves_exactly_what_the_queue_holds() {
 fn a_super_packet_joins_the_queue_packet_by_packet() {
     const PACKETS: u64 = 44;
     let switch =
-        || RateLimit::of_rate(Rate::bits_per_sec(1_000_000_000), QueueLimit::Bytes(Bytes::new(1_000_000)));
-    let lost = |limit: &mut RateLimit, at: Time| {
+        || RatedQueue::of_rate(Rate::bits_per_sec(1_000_000_000), QueueLimit::Bytes(Bytes::new(1_000_000)));
+    let lost = |limit: &mut RatedQueue, at: Time| {
         (0..PACKETS).filter(|_| left(limit.pass(at, MTU)).is_none()).count() as u64
     };
     // One second, paced just below the rate: nothing is lost.
@@ -92,7 +92,7 @@ fn a_super_packet_joins_the_queue_packet_by_packet() {
 
 #[test]
 fn a_queue_drains_at_the_rate() {
-    let mut limit = RateLimit::of_rate(Rate::bits_per_sec(12_000_000), QueueLimit::Packets(4));
+    let mut limit = RatedQueue::of_rate(Rate::bits_per_sec(12_000_000), QueueLimit::Packets(4));
     // A packet takes 1 ms.
     for (at, passed) in [(0, 4), (999_999, 0), (1_000_000, 1), (60_000_000, 4)] {
         let seen = (0..9).filter(|_| left(limit.pass(Time::from_nanos(at), MTU)).is_some()).count();

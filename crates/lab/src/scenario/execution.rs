@@ -13,7 +13,7 @@ use super::environment::Environment;
 use super::host_facts::Conditions;
 use super::outcome::RunResult;
 use super::plan::Execution;
-use super::progress::Progress;
+use super::progress::ReportedProgress;
 use super::results_directory::{ExecutionFiles, OUT_OPTION, ResultsDirectory};
 use super::runner::{ExecutionPhase, Watcher};
 use super::shell::Shell;
@@ -165,7 +165,7 @@ impl Attempt<'_> {
         }
         result.add_ceiling();
         // No samples: the command prints no progress, or was never started.
-        let progress = Progress::read(&self.files.client).unwrap_or_default();
+        let progress = ReportedProgress::read(&self.files.client).unwrap_or_default();
         result.add_progress(&progress, &self.execution.path);
     }
 }

@@ -142,7 +142,7 @@ impl Bound {
 }
 
 /// A goal's figure for one configuration, or for several.
-struct Figure {
+struct GoalFigure {
     of: String,
     value: f64,
     /// The divisor; 1 without `over`.
@@ -166,7 +166,7 @@ impl Goal {
     }
 
     /// Returns the figures of the configurations that ran, and whose counterparts ran.
-    fn figures(&self, groups: &[Group<'_>]) -> Vec<Figure> {
+    fn figures(&self, groups: &[Group<'_>]) -> Vec<GoalFigure> {
         let figure = |group: &Group<'_>| {
             let median = |selector: &Selector| {
                 Some(self.spread(selector.counterpart(&self.of, group, groups)?)?.median)
@@ -175,18 +175,18 @@ impl Goal {
             let less = self.minus.as_ref().map_or(Some(0.0), median)?;
             let over = self.over.iter().map(median).collect::<Option<Vec<_>>>()?;
             let over = over.into_iter().reduce(if self.lowest { f64::min } else { f64::max });
-            Some(Figure {
+            Some(GoalFigure {
                 of: group.to_string(),
                 value: if self.largest { own.max } else { own.median } - less,
                 over: over.unwrap_or(1.0),
                 is_marked: group.spread(&self.value).is_none(),
             })
         };
-        let all: Vec<Figure> =
+        let all: Vec<GoalFigure> =
             groups.iter().filter(|group| self.of.selects(group)).filter_map(figure).collect();
         let Some(combination) = self.across else { return all };
         let ratios = Spread::of(all.iter().map(|figure| figure.value / figure.over));
-        let sum = |of: fn(&Figure) -> f64| all.iter().map(of).sum::<f64>();
+        let sum = |of: fn(&GoalFigure) -> f64| all.iter().map(of).sum::<f64>();
         let combined = ratios.map(|ratios| {
             let (value, over) = match combination {
                 Combination::Median => (ratios.median, 1.0),
@@ -194,7 +194,7 @@ impl Goal {
                 Combination::Sum => (sum(|figure| figure.value), sum(|figure| figure.over)),
             };
             let of = format!("{combination:?} of {}", all.len()).to_lowercase();
-            Figure { of, value, over, is_marked: all.iter().any(|figure| figure.is_marked) }
+            GoalFigure { of, value, over, is_marked: all.iter().any(|figure| figure.is_marked) }
         });
         combined.into_iter().collect()
     }
@@ -205,7 +205,7 @@ impl Goal {
         group.spread(&self.value).or_else(|| group.marked_spread(&self.value))
     }
 
-    fn row(&self, figure: &Figure) -> Vec<String> {
+    fn row(&self, figure: &GoalFigure) -> Vec<String> {
         let value = figure.value / figure.over;
         let written = |value: f64| match (self.over.is_empty(), unit_of(&self.value)) {
             (false, _) => format!("{}x", pure(value)),

@@ -21,7 +21,7 @@ pub(super) struct Conditions {
 
 impl Conditions {
     pub(super) fn now() -> Self {
-        let facts = HostFacts::now();
+        let facts = MachineFacts::now();
         Self {
             program: format!(concat!("longhaul ", env!("CARGO_PKG_VERSION"), " {}"), program_hash()),
             host: facts.hardware(),
@@ -52,7 +52,7 @@ fn program_hash() -> &'static str {
 
 /// Facts about the machine from its kernel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct HostFacts {
+pub struct MachineFacts {
     cores: usize,
     cpu: String,
     memory_bytes: u64,
@@ -61,7 +61,7 @@ pub struct HostFacts {
     began: f64,
 }
 
-impl HostFacts {
+impl MachineFacts {
     /// Reads the facts of this machine.
     pub fn now() -> Self {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -112,11 +112,11 @@ mod tests {
 
     #[test]
     fn describes_this_machine_with_any_clock() {
-        let facts = HostFacts::now();
+        let facts = MachineFacts::now();
         assert!(facts.memory_bytes > 0 && facts.sentence().contains(" cores ("), "{facts:?}");
         let unknown = [-1.0, f64::NAN, f64::MAX, 1e15].map(|began| (began, "unknown date; "));
         for (began, date) in [&[(1_763_761_171.0, "21 Nov 2025; ")][..], &unknown].concat() {
-            let sentence = HostFacts { began, ..facts.clone() }.sentence();
+            let sentence = MachineFacts { began, ..facts.clone() }.sentence();
             assert!(sentence.starts_with(date), "{began}: {sentence}");
         }
     }

@@ -36,10 +36,10 @@ use serde::Deserialize;
 
 use crate::spec::PathSpec;
 
-pub use host_facts::HostFacts;
+pub use host_facts::MachineFacts;
 pub use outcome::{CommandEnd, CommandTimes, PathEnd, Repetition, RunResult};
 pub use plan::{Execution, Selection};
-pub use plot::{Plot, Published, RUN};
+pub use plot::{Plot, PublishedResults, RUN};
 pub use quantity::{UnitOf, measures, unit_of};
 pub use results::{FidelityPolicy, Results};
 pub use results_directory::ResultsDirectory;

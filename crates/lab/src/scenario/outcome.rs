@@ -14,7 +14,7 @@ use crate::spec::{PathSpec, QueueLimit};
 
 use super::host_facts::Conditions;
 use super::plan::Execution;
-use super::progress::{self, Progress};
+use super::progress::{self, ReportedProgress};
 
 /// The result of one execution of a run's command.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -167,8 +167,8 @@ impl RunResult {
     }
 
     /// Adds the transfer's rate after its ramp-up, and the time of its digest.
-    pub(super) fn add_progress(&mut self, progress: &Progress, spec: &PathSpec) {
-        let Progress { samples, digest_seconds } = progress;
+    pub(super) fn add_progress(&mut self, progress: &ReportedProgress, spec: &PathSpec) {
+        let ReportedProgress { samples, digest_seconds } = progress;
         self.add_values(digest_seconds.map(|seconds| ("digest_s", seconds)));
         let Some(size) = samples.iter().map(|sample| sample.received).max() else { return };
         let rates = progress::rates(samples, size);

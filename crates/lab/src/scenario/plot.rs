@@ -27,7 +27,7 @@ pub struct Plot {
     pub references: Vec<String>,
     /// Results of others, drawn beside the measurements.
     #[serde(default)]
-    pub published: Vec<Published>,
+    pub published: Vec<PublishedResults>,
     /// Restricts parameters to these values.
     #[serde(default, deserialize_with = "raw_toml::sweep")]
     only: Vec<(String, Vec<String>)>,
@@ -48,7 +48,7 @@ pub struct Plot {
 /// Results of others, such as a paper's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Published {
+pub struct PublishedResults {
     /// The name in the legend.
     pub name: String,
     /// Values of the horizontal axis' parameter as the scenario file writes them, and results in
@@ -132,7 +132,7 @@ impl Plot {
     }
 }
 
-impl Published {
+impl PublishedResults {
     fn check(&self, places: &[String]) -> Result<(), String> {
         let Self { name, points } = self;
         if let Some((x, _)) = points.iter().find(|(x, _)| !places.contains(x)) {

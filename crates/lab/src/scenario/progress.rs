@@ -26,18 +26,18 @@ const BIN: f64 = 1.0;
 const RAMPED_UP: f64 = 0.9;
 
 /// Maximum bytes of a progress line.
-const LONGEST_LINE: u64 = 64 << 10;
+const MAX_EVENT_LINE: u64 = 64 << 10;
 
 /// What `longhaul get --json` printed about a transfer.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct ReportedProgress {
     /// The samples; none if it printed several jobs, each of which has its own counter.
     pub samples: Vec<ProgressSample>,
     /// Seconds from the last byte to the verified file; `None` without a digest.
     pub digest_seconds: Option<f64>,
 }
 
-impl Progress {
+impl ReportedProgress {
     /// Reads the file to which it was printed.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Progress {
         }
         let (mut samples, mut jobs) = (Vec::<ProgressSample>::new(), BTreeSet::new());
         let (mut verifying, mut done, mut line) = (None, None, Vec::new());
-        while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
+        while lines.by_ref().take(MAX_EVENT_LINE).read_until(b'\n', &mut line)? > 0 {
             let read = serde_json::from_slice(&line);
             line.clear();
             let Ok(EventLine { at, event, received, bytes, job }) = read else { continue };
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn reads_progress_and_nothing_else() {
-        let samples = |text: &[u8]| Progress::of(text).unwrap().samples;
+        let samples = |text: &[u8]| ReportedProgress::of(text).unwrap().samples;
         let text = b"{\"event\":\"connected\",\"at\":0.4}\n{\"event\":\"progress\",\"at\":0.5,\"received\":7,\"written\":3}\n\
                     {\"event\":\"done\",\"bytes\":9}\nnoise\n";
         let sample = ProgressSample { at: Duration::from_millis(500), received: Bytes::new(7) };
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn digest_takes_the_time_after_the_last_byte() {
-        let digest = |text: &str| Progress::of(text.as_bytes()).unwrap().digest_seconds;
+        let digest = |text: &str| ReportedProgress::of(text.as_bytes()).unwrap().digest_seconds;
         let verified = "{\"event\":\"progress\",\"at\":9.0,\"received\":5}\n{\"event\":\"verifying\",\"at\":9.5}\n\
                         {\"event\":\"done\",\"at\":9.75,\"bytes\":5}\n";
         assert_eq!(digest(verified), Some(0.75));

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::error::LabError;
 use crate::spec::PathSpec;
 
-use super::host_facts::{Conditions, HostFacts};
+use super::host_facts::{Conditions, MachineFacts};
 use super::outcome::RunResult;
 use super::plan::Execution;
 use super::plot::Plot;
@@ -27,7 +27,7 @@ const RESULTS_VERSION: u32 = 1;
 #[derive(Debug)]
 pub struct Results {
     pub(super) scenario: Scenario,
-    host: HostFacts,
+    host: MachineFacts,
     /// Plots of earlier drawings that the scenario no longer has.
     obsolete: Vec<Plot>,
     /// Whether `results.json` lists other plots than the scenario.
@@ -68,7 +68,7 @@ struct ResultsFile<'a> {
     results: &'a str,
     version: u32,
     scenario: &'a str,
-    host: &'a HostFacts,
+    host: &'a MachineFacts,
     path: &'a PathSpec,
     sweep: BTreeMap<&'a str, &'a [String]>,
     runs: &'a [RunResult],
@@ -79,7 +79,7 @@ struct ResultsFile<'a> {
 /// The fields of `results.json` that are read back.
 #[derive(Deserialize)]
 struct ParsedResults {
-    host: HostFacts,
+    host: MachineFacts,
     runs: Vec<RunResult>,
     set: Vec<SetParameter>,
     source: String,
@@ -90,7 +90,7 @@ impl Results {
     pub fn new(scenario: &Scenario) -> Self {
         Self {
             scenario: scenario.clone(),
-            host: HostFacts::now(),
+            host: MachineFacts::now(),
             obsolete: Vec::new(),
             draws_other: false,
             fidelity: FidelityPolicy::default(),

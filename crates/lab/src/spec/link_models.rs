@@ -5,7 +5,7 @@ use longhaul_core::units::{Bytes, Rate};
 use crate::model::discipline::{CodelQueue, Discipline, FifoQueue, FqCodelQueue};
 use crate::model::held::{Bottleneck, HeldLink, Tail};
 use crate::model::{
-    AckCompression, Admission, Background, BurstLoss, Delay, Link, RandomLoss, RateLimit, Red,
+    AckCompression, AdmissionPolicy, Background, BurstLoss, Delay, Link, RandomLoss, RatedQueue, Red,
 };
 
 use super::{Aqm, BackgroundSteps, GeModel, PathSpec, QueueLimit};
@@ -20,7 +20,7 @@ impl PathSpec {
         if let (Some(rate), Some(limit)) = (self.rate, self.queue_limit()) {
             let background = self.background_of(&self.traffic.background, rate, stream);
             let admission = self.admission(rate, limit, stream);
-            link = link.then(RateLimit::new(self.schedule.line(rate), admission, background));
+            link = link.then(RatedQueue::new(self.schedule.line(rate), admission, background));
         }
         link = self.lossy(link, stream);
         if !self.one_way().is_zero() {
@@ -72,7 +72,7 @@ impl PathSpec {
 
     /// Returns the admission to a FIFO queue. Disciplines that act on departure have only a limit
     /// in common with it.
-    fn admission(&self, rate: Rate, limit: QueueLimit, stream: u64) -> Box<dyn Admission> {
+    fn admission(&self, rate: Rate, limit: QueueLimit, stream: u64) -> Box<dyn AdmissionPolicy> {
         match self.aqm {
             Aqm::Red(red) => Box::new(Red::new(red, limit, rate, self.ends.mtu, self.seed_of(stream))),
             Aqm::DropTail | Aqm::Codel(_) | Aqm::FqCodel(_) => Box::new(limit),

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::ParsePathError;
 
 /// Maximum share without a unit.
-const LARGEST_BARE: f64 = 0.01;
+const MAX_BARE: f64 = 0.01;
 
 /// A share of packets, written "0.1%" as in tc-netem(8), or as a fraction up to 0.01.
 ///
@@ -33,8 +33,8 @@ impl FromStr for PacketShare {
         let value: f64 = number.parse().map_err(|_| failed("write one like 0.1%".to_owned()))?;
         match (value, percent) {
             (0.0..=100.0, true) => Ok(Self(value / 100.0)),
-            (0.0..=LARGEST_BARE, false) => Ok(Self(value)),
-            (LARGEST_BARE..=1.0, false) => {
+            (0.0..=MAX_BARE, false) => Ok(Self(value)),
+            (MAX_BARE..=1.0, false) => {
                 let share = PacketShare(value);
                 Err(failed(format!(
                     "without a unit it may be either: write {share} for this share, or {word}%"

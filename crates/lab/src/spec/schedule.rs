@@ -12,7 +12,7 @@ use super::{ParsePathError, steps};
 use crate::model::Line;
 
 /// Maximum bytes of a trace file: about an hour at 1 Gbit/s.
-const LARGEST_TRACE: u64 = 1 << 30;
+const MAX_TRACE: u64 = 1 << 30;
 /// Bytes per delivery opportunity of a trace.
 const OPPORTUNITY: Bytes = Bytes::new(1500);
 
@@ -46,7 +46,7 @@ impl RateSchedule {
     pub fn load_trace(file: &Path) -> Result<Self, ParsePathError> {
         let failed = |why: String| no_schedule(file.display(), why);
         let metadata = std::fs::metadata(file).map_err(|error| failed(error.to_string()))?;
-        if !metadata.is_file() || metadata.len() > LARGEST_TRACE {
+        if !metadata.is_file() || metadata.len() > MAX_TRACE {
             return Err(failed("it is no file, or larger than 1 GiB".to_owned()));
         }
         let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;

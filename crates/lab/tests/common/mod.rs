@@ -3,8 +3,9 @@
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Rtt;
-use longhaul_lab::{Host, Lab, LabError, ObservationOptions, PathSpec};
+use longhaul_lab::{Host, Lab, ObservationOptions, PathSpec};
 
 /// Builds a lab; `None` if this machine does not permit it, which is a failure under CI.
 pub(crate) fn lab(spec: PathSpec) -> Option<Lab> {
@@ -14,7 +15,7 @@ pub(crate) fn lab(spec: PathSpec) -> Option<Lab> {
 pub(crate) fn observed(spec: PathSpec, watch: &ObservationOptions) -> Option<Lab> {
     match Lab::observed(spec, watch) {
         Ok(lab) => Some(lab),
-        Err(why @ (LabError::Namespace { .. } | LabError::Tun { .. })) => {
+        Err(why) if why.kind() == FailureKind::Denied => {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
             println!("skipped: {why}");
             None

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use longhaul_lab::scenario::{
-    Group, Plot, Published, RUN, Results, ResultsDirectory, RunResult, Scenario, Spread, UnitOf, measures,
-    unit_of,
+    Group, Plot, PublishedResults, RUN, Results, ResultsDirectory, RunResult, Scenario, Spread, UnitOf,
+    measures, unit_of,
 };
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
 use longhaul_scope::draw;
@@ -163,7 +163,7 @@ impl HorizontalAxis {
     }
 
     /// Returns the points whose positions are swept: `--set` may leave some out.
-    fn series_of(&self, published: &Published, colour: usize) -> Series {
+    fn series_of(&self, published: &PublishedResults, colour: usize) -> Series {
         let points = published.points.iter();
         let points = points.filter_map(|(x, y)| Some(Point::from((self.place_of(x)?, *y))));
         let mut points: Vec<Point> = points.collect();

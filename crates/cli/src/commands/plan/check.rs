@@ -13,7 +13,7 @@ use longhaul_engine::engine::Engine;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_farm::files::{self, Comparison};
 use longhaul_farm::plan::Plan;
-use longhaul_farm::target_directory::Target;
+use longhaul_farm::target_directory::TargetDirectory;
 use longhaul_farm::unit::PlannedFile;
 use parking_lot::Mutex;
 use url::Url;
@@ -54,7 +54,7 @@ impl Verified {
 
 /// Compares all files with the plan; prints those that differ.
 pub(super) fn verify(plan: &Plan, client: &ClientArgs, cancel: &Cancel) -> anyhow::Result<ExitCode> {
-    let verified = match (Target::open(plan.header())?, plan.header().target.server()) {
+    let verified = match (TargetDirectory::open(plan.header())?, plan.header().target.server()) {
         (Some(target), _) => verify_directory(plan, &target, cancel)?,
         (None, Some(url)) => verify_server(plan, url, client, cancel)?,
         (None, None) => Verified::default(),
@@ -84,7 +84,7 @@ pub(super) fn verify(plan: &Plan, client: &ClientArgs, cancel: &Cancel) -> anyho
     Ok(ExitCode::SUCCESS)
 }
 
-fn verify_directory(plan: &Plan, target: &Target, cancel: &Cancel) -> anyhow::Result<Verified> {
+fn verify_directory(plan: &Plan, target: &TargetDirectory, cancel: &Cancel) -> anyhow::Result<Verified> {
     let mut verified = Verified::default();
     for unit in plan.ids().take_while(|_| !cancel.is_cancelled()) {
         for file in plan.unit(unit)?.completes() {
@@ -138,7 +138,7 @@ fn verify_server(plan: &Plan, url: &Url, client: &ClientArgs, cancel: &Cancel) -
 
 /// Prints a line of sha256sum for each file.
 pub(super) fn manifest(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
-    let target = Target::open(plan.header())?;
+    let target = TargetDirectory::open(plan.header())?;
     for unit in plan.ids() {
         for file in plan.unit(unit)?.completes() {
             match files::digest(target.as_ref(), file, Algorithm::Sha256, cancel)? {

@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_farm::plan::Plan;
 use longhaul_farm::status::PlanStatus;
-use longhaul_farm::target_directory::Target;
+use longhaul_farm::target_directory::TargetDirectory;
 use longhaul_sys::atomic_file;
 use longhaul_sys::if_exists::if_exists;
 use rustix::process::geteuid;
@@ -74,7 +74,7 @@ pub(super) fn submit(args: &SubmitArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Every worker would end at once with this error.
-    Target::open(plan.header())?.map_or(Ok(()), |target| target.check_marker())?;
+    TargetDirectory::open(plan.header())?.map_or(Ok(()), |target| target.check_marker())?;
     let options = args.options();
     let jobs = SlurmJobs::of(&plan);
     let new = || script::text(plan.path(), jobs.name(), &options);

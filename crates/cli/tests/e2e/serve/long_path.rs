@@ -9,8 +9,9 @@ use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::units::{Bytes, Rtt};
-use longhaul_lab::{Finished, Host, Lab, LabError, PathSpec, Process};
+use longhaul_lab::{Finished, Host, Lab, PathSpec, Process};
 use longhaul_sys::sockopt;
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
@@ -36,7 +37,7 @@ impl LongPath {
         let rate = Some("100Mbit".parse().unwrap());
         let lab = match Lab::new(PathSpec { rate, rtt: Rtt::new(RTT), ..PathSpec::default() }) {
             Ok(lab) => lab,
-            Err(why @ (LabError::Namespace { .. } | LabError::Tun { .. } | LabError::Privilege { .. })) => {
+            Err(why) if why.kind() == FailureKind::Denied => {
                 skip(&why.to_string());
                 return None;
             }

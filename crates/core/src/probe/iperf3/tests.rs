@@ -54,13 +54,13 @@ fn udp_loss_is_counted() {
 fn refusals_and_garbage_are_different_errors() {
     let busy = r#"{"start":{},"error":"error - the server is busy running a test. try again later"}"#;
     assert!(matches!(parse_tcp(busy), Err(Iperf3Error::Refused(why)) if why.contains("busy")));
-    assert!(parse_tcp(busy).unwrap_err().is_passing());
+    assert_eq!(parse_tcp(busy).unwrap_err().retry(), Retry::Backoff);
     let reset = r#"{"error":"unable to receive control message: Connection reset by peer"}"#;
-    assert!(parse_tcp(reset).unwrap_err().is_passing());
+    assert_eq!(parse_tcp(reset).unwrap_err().retry(), Retry::Backoff);
     let other = r#"{"error":"unable to set congestion control: No such file or directory"}"#;
-    assert!(!parse_tcp(other).unwrap_err().is_passing() && !parse_tcp("").unwrap_err().is_passing());
+    assert_eq!([other, ""].map(|json| parse_tcp(json).unwrap_err().retry()), [Retry::Never; 2]);
     for garbage in ["", "{", "[]", "{}", r#"{"end":{"sum_sent":4}}"#] {
-        assert!(matches!(parse_tcp(garbage), Err(Iperf3Error::Garbage(_))), "{garbage}");
+        assert!(matches!(parse_tcp(garbage), Err(Iperf3Error::Failed(_))), "{garbage}");
     }
-    assert!(matches!(parse_udp(TCP, Bytes::new(1)), Err(Iperf3Error::Garbage(_))));
+    assert!(matches!(parse_udp(TCP, Bytes::new(1)), Err(Iperf3Error::Failed(_))));
 }

@@ -4,23 +4,25 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use longhaul_core::failure::Failure;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::probe::flow_rate::{ip_rate, payload_rate};
 use longhaul_core::probe::iperf3::{Iperf3Error, parse_tcp, parse_udp};
 use longhaul_core::probe::packet_train::udp_headers;
 use longhaul_core::probe::report::{TcpRow, UdpRow};
 use longhaul_core::units::{Bytes, Rate};
 
-use super::{FIRST, GROWTH, ROUND_TRIPS, UDP_SECONDS, has_time, takes_seconds};
+use super::{FIRST_TEST, GROWTH, TEST_ROUND_TRIPS, UDP_SECONDS, has_time, takes_seconds};
+use crate::cancel::Cancel;
 use crate::probe::findings::Findings;
 use crate::probe::http::SEVERAL;
 use crate::probe::tcp_flows::SETTLED_RTTS;
+use crate::retry_loop::Retries;
 
 /// The length of a TCP test in seconds, unless a byte count bounds it: slow start and about a
 /// second after it.
 const TCP_SECONDS: u32 = 2;
 /// The interval of iperf3's reports in seconds, the shortest that iperf3 accepts.
-const INTERVAL: &str = "0.1";
+const IPERF3_INTERVAL: &str = "0.1";
 /// The share of the budget for that search, and the share of the rest for several connections.
 const SEARCH_SHARE: f64 = 0.3;
 const SEVERAL_SHARE: f64 = 0.5;
@@ -32,22 +34,20 @@ const LAST_TESTS: u32 = 2;
 const DOUBLE: f64 = 2.0;
 /// The time limit of a test bounded by bytes. Only a path with less than 100 kbit/s for the first
 /// test, or far less than measured before for a later one, exceeds it.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_TEST_TIME: Duration = Duration::from_secs(10);
 /// The time limit of a test beyond its planned length: iperf3 keeps waiting for a server that has
 /// stopped.
-const PATIENCE: Duration = Duration::from_secs(6);
+const TCP_PATIENCE: Duration = Duration::from_secs(6);
 /// The time limit of a UDP test beyond its length and round trips. If UDP is blocked, iperf3 waits
 /// for 30 seconds, and the upload is still to be measured.
 const UDP_PATIENCE: Duration = Duration::from_secs(2);
-/// The number of attempts for a test: between two tests a server briefly closes its listening
-/// socket and resets connections.
-const TRIES: u32 = 4;
-/// The pause before a second attempt; it grows with each attempt.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The number of retries of a test: between two tests a server briefly closes its listening socket
+/// and resets connections.
+const MAX_TEST_RETRIES: u32 = 3;
 
 /// The direction of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum TestDirection {
     Download,
     Upload,
 }
@@ -73,13 +73,13 @@ pub(super) struct Iperf3<'a> {
 impl Iperf3<'_> {
     /// Measures one connection: for [`TCP_SECONDS`], or over a short path by growing numbers of
     /// bytes within a share of the budget.
-    pub(super) fn one(&self, findings: &mut Findings<'_>, way: Direction) -> Result<TcpRow, Iperf3Error> {
+    pub(super) fn one(&self, findings: &mut Findings<'_>, way: TestDirection) -> Result<TcpRow, Iperf3Error> {
         if takes_seconds(findings) {
             return self.tcp(findings, WHOLE, way, &[]);
         }
         // The search in the other direction limits this one's bytes, but does not predict its rate.
         let (before, most) = (findings.budget.used, findings.budget.bytes_left());
-        let mut bytes = FIRST;
+        let mut bytes = FIRST_TEST;
         loop {
             let started = Instant::now();
             let found = self.tcp(findings, Amount::Bytes(bytes), way, &[])?;
@@ -105,10 +105,10 @@ impl Iperf3<'_> {
     pub(super) fn several(
         &self,
         findings: &mut Findings<'_>,
-        way: Direction,
+        way: TestDirection,
     ) -> Result<Option<TcpRow>, Iperf3Error> {
         let left = findings.budget.bytes_left().unwrap_or_default().get() as f64;
-        let bytes = FIRST.max(Bytes::new((left * SEVERAL_SHARE) as u64));
+        let bytes = FIRST_TEST.max(Bytes::new((left * SEVERAL_SHARE) as u64));
         let amount = if takes_seconds(findings) { WHOLE } else { Amount::Bytes(bytes) };
         if !has_time(findings, 0, "TCP with several connections") {
             return Ok(None);
@@ -122,7 +122,7 @@ impl Iperf3<'_> {
         &self,
         findings: &mut Findings<'_>,
         amount: Amount,
-        way: Direction,
+        way: TestDirection,
         options: &[&str],
     ) -> Result<TcpRow, Iperf3Error> {
         let (mut row, bytes) = self.test(amount, way, options, parse_tcp)?;
@@ -147,10 +147,10 @@ impl Iperf3<'_> {
         let payload = rate.scaled(message.get() as f64 / packet.get() as f64);
         let (length, bits) = (message.get().to_string(), payload.as_bits_per_sec().to_string());
         let options = ["-u", "-l", &length, "-b", &bits];
-        let amount = Amount::Datagrams(findings.min_rtt().get() * ROUND_TRIPS);
+        let amount = Amount::Datagrams(findings.min_rtt().get() * TEST_ROUND_TRIPS);
         let would = "it would have shown the path's loss and reordering";
         let (row, loss) =
-            match self.test(amount, Direction::Download, &options, |output| parse_udp(output, message)) {
+            match self.test(amount, TestDirection::Download, &options, |output| parse_udp(output, message)) {
                 Ok(found) => found,
                 Err(Iperf3Error::Refused(why)) => {
                     findings.miss(format!("UDP: {why}; {would}"));
@@ -181,35 +181,33 @@ impl Iperf3<'_> {
     fn test<T>(
         &self,
         amount: Amount,
-        way: Direction,
+        way: TestDirection,
         options: &[&str],
         parse: impl Fn(&str) -> Result<T, Iperf3Error>,
     ) -> Result<T, Iperf3Error> {
-        let mut tries = 1;
-        loop {
-            match parse(&self.run(amount, way, options)?) {
-                Err(error) if error.is_passing() && tries < TRIES => std::thread::sleep(PAUSE * tries),
-                result => return result,
-            }
-            tries += 1;
-        }
+        let emit = |event: &_| tracing::debug!(?event, "the iperf3 server is not ready");
+        let retries = Retries { most: MAX_TEST_RETRIES, stream: 0, emit: &emit, rest: &Cancel::new() };
+        let attempt = |(): &mut (), _: &mut _| parse(&self.run(amount, way, options)?);
+        retries.repeat(&mut (), attempt, |(), error: &Iperf3Error| error.retry())
     }
 
     /// Runs one test; returns iperf3's output.
-    fn run(&self, amount: Amount, way: Direction, options: &[&str]) -> Result<String, Iperf3Error> {
-        let not_run = |error: std::io::Error| Iperf3Error::NotRun(error.to_string());
+    fn run(&self, amount: Amount, way: TestDirection, options: &[&str]) -> Result<String, Iperf3Error> {
+        let not_run = |error| {
+            Failure::new(FailureKind::Host, format!("cannot run iperf3 (apt install iperf3): {error}"))
+        };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let (option, value, most) = match amount {
-            Amount::Seconds(time) => ("--time", time.to_string(), seconds(time) + PATIENCE),
-            Amount::Bytes(bytes) => ("--bytes", bytes.get().to_string(), LONGEST + PATIENCE),
+            Amount::Seconds(time) => ("--time", time.to_string(), seconds(time) + TCP_PATIENCE),
+            Amount::Bytes(bytes) => ("--bytes", bytes.get().to_string(), MAX_TEST_TIME + TCP_PATIENCE),
             Amount::Datagrams(set_up) => {
                 ("--time", UDP_SECONDS.to_string(), seconds(UDP_SECONDS) + set_up + UDP_PATIENCE)
             }
         };
         let mut child = Command::new("iperf3")
             .args(["--client", self.host, "--port", &self.port.to_string(), "--json"])
-            .args((way == Direction::Download).then_some("--reverse"))
-            .args(["--connect-timeout", "3000", "--interval", INTERVAL, option, &value])
+            .args((way == TestDirection::Download).then_some("--reverse"))
+            .args(["--connect-timeout", "3000", "--interval", IPERF3_INTERVAL, option, &value])
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -29,15 +29,15 @@ use crate::tree_digest::TreeDigest;
 /// requests keep a device busy.
 const AHEAD: Bytes = Bytes::mib(4);
 /// The bytes read from the file at once: an aligned block.
-const PIECE: Bytes = Bytes::mib(1);
+const READ_SIZE: Bytes = Bytes::mib(1);
 /// The interval of checks for an idle device, and for out-of-order ranges that can be read.
-const TICK: Duration = Duration::from_millis(10);
+const PARKED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// The divisor of the application buffer that may be parked for the digest: the four writers of
 /// Direct I/O finish out of order.
 const PARKED_SHARE: u64 = 4;
 /// The maximum time that a segment is parked while bytes before it are missing: those may wait for
 /// its memory when other transfers start and the pool's share shrinks.
-const LONGEST_PARKED: Duration = Duration::from_secs(1);
+const MAX_PARKED_TIME: Duration = Duration::from_secs(1);
 /// The nice value, which gives a tenth of the scheduler's weight of a writer.
 const NICE: i32 = 10;
 
@@ -80,9 +80,9 @@ struct ParkedSegment {
 /// Ends when dropped, even if the thread did not start or panicked: parked segments would never be
 /// freed.
 #[must_use = "segments are parked only until it is dropped"]
-pub(super) struct Round<'a>(&'a HashFollower);
+pub(super) struct HashRound<'a>(&'a HashFollower);
 
-impl Drop for Round<'_> {
+impl Drop for HashRound<'_> {
     fn drop(&mut self) {
         let mut parked = self.0.parked.lock();
         parked.running = false;
@@ -123,9 +123,9 @@ impl HashFollower {
     }
 
     /// Starts a round of writing, the first or another one after [`Self::end`].
-    pub(super) fn begin(&self) -> Round<'_> {
+    pub(super) fn begin(&self) -> HashRound<'_> {
         self.parked.lock().running = true;
-        Round(self)
+        HashRound(self)
     }
 
     /// Makes [`Self::run`] hash parked segments and end.
@@ -136,7 +136,7 @@ impl HashFollower {
 
     /// Returns whether [`Self::run`] has work if these ranges are written at the start.
     pub(super) fn has_work_behind_writers(&self, written: &RangeSet) -> bool {
-        let lacks = |tree: &Arc<TreeDigest>| tree.missing_in(written, PIECE).is_some();
+        let lacks = |tree: &Arc<TreeDigest>| tree.missing_in(written, READ_SIZE).is_some();
         !self.wanted.is_empty() || self.tree.as_ref().is_some_and(lacks)
     }
 
@@ -219,7 +219,7 @@ impl HashFollower {
             if self.hash_parked() {
                 continue;
             }
-            self.parked.lock().segments.retain(|_, parked| parked.since.elapsed() < LONGEST_PARKED);
+            self.parked.lock().segments.retain(|_, parked| parked.since.elapsed() < MAX_PARKED_TIME);
             if may_read && self.hash_written(&mut reader, &written)? {
                 continue;
             }
@@ -228,7 +228,7 @@ impl HashFollower {
                 return Ok(());
             }
             let nothing_new = |parked: &mut Parked| parked.running && !self.has_next(parked);
-            self.changed.wait_while_for(&mut self.parked.lock(), nothing_new, TICK);
+            self.changed.wait_while_for(&mut self.parked.lock(), nothing_new, PARKED_CHECK_INTERVAL);
         }
     }
 
@@ -281,13 +281,13 @@ impl HashFollower {
         let stretch = written.iter().find(|range| range.start() <= hashed && hashed < range.end());
         if let Some(stretch) = stretch.filter(|_| !self.wanted.is_empty()) {
             let parked = self.parked.lock().segments.first_key_value().map(|(start, _)| *start);
-            let end = (hashed + 1).next_multiple_of(PIECE.get()).min(stretch.end());
+            let end = (hashed + 1).next_multiple_of(READ_SIZE.get()).min(stretch.end());
             let part = ByteRange::new(hashed, end.min(parked.unwrap_or(end)));
             self.update(&mut in_order, self.read(reader, part, &written)?);
             return Ok(true);
         }
         let Some(tree) = &self.tree else { return Ok(false) };
-        let Some(part) = tree.missing_in(&written, PIECE) else { return Ok(false) };
+        let Some(part) = tree.missing_in(&written, READ_SIZE) else { return Ok(false) };
         tree.add(part.start(), self.read(reader, part, &written)?);
         Ok(true)
     }
@@ -320,10 +320,10 @@ impl<'a> PieceReader<'a> {
     fn new(file: &'a File) -> Self {
         // Disables read-ahead by the kernel. The advice is a hint, which a file system may ignore.
         let _ = fadvise(file, 0, None, Advice::Random);
-        Self { file, buffer: vec![0; PIECE.as_usize()] }
+        Self { file, buffer: vec![0; READ_SIZE.as_usize()] }
     }
 
-    /// Reads a range of at most [`PIECE`], and starts reading the following ranges of `written`.
+    /// Reads a range of at most [`READ_SIZE`], and starts reading the following ranges of `written`.
     fn read(&mut self, part: ByteRange, written: &RangeSet) -> io::Result<&[u8]> {
         let advise = |range: ByteRange, advice| {
             if let Some(length) = NonZeroU64::new(range.len().get()) {

@@ -9,14 +9,14 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate};
 
 /// The duration of the first chunk at a known rate: that of slow start on a long path.
-const SHORTEST_TIME: Duration = Duration::from_secs(2);
+const MIN_CHUNK_TIME: Duration = Duration::from_secs(2);
 /// The maximum duration of a chunk: if the file changes, all bytes since the last check are taken
 /// back.
-const LONGEST_TIME: Duration = Duration::from_secs(16);
+const MAX_CHUNK_TIME: Duration = Duration::from_secs(16);
 /// The first chunk's length while no rate is known: two seconds at 256 Mbit/s.
 const FIRST_CHUNK: Bytes = Bytes::mib(64);
 /// The minimum length of a chunk: its commands take a round trip of the control connection.
-const SHORTEST_CHUNK: Bytes = Bytes::mib(4);
+const MIN_PACED_CHUNK: Bytes = Bytes::mib(4);
 
 /// Chooses the length of each chunk.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub(super) struct ChunkPace {
 
 impl Default for ChunkPace {
     fn default() -> Self {
-        Self { lasts: SHORTEST_TIME }
+        Self { lasts: MIN_CHUNK_TIME }
     }
 }
 
@@ -37,13 +37,13 @@ impl ChunkPace {
             return FIRST_CHUNK;
         }
         let lasts = self.lasts;
-        self.lasts = (lasts * 2).min(LONGEST_TIME);
-        rate.bytes_in(lasts).max(SHORTEST_CHUNK)
+        self.lasts = (lasts * 2).min(MAX_CHUNK_TIME);
+        rate.bytes_in(lasts).max(MIN_PACED_CHUNK)
     }
 
     /// Restarts with short chunks after a change of the number of connections.
     pub(super) fn restart(&mut self) {
-        self.lasts = SHORTEST_TIME;
+        self.lasts = MIN_CHUNK_TIME;
     }
 }
 
@@ -59,6 +59,6 @@ mod tests {
         assert_eq!(chunks, [2, 4, 8, 16, 16]);
         pace.restart();
         assert_eq!(pace.next(rate), Bytes::mib(200));
-        assert_eq!(pace.next(Rate::bits_per_sec(1)), SHORTEST_CHUNK);
+        assert_eq!(pace.next(Rate::bits_per_sec(1)), MIN_PACED_CHUNK);
     }
 }

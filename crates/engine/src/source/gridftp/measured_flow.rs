@@ -19,7 +19,7 @@ use crate::connect::{Deadline, Received, SocketSettings, Transport, dial};
 use crate::source::http::ClientConfig;
 
 /// The interval at which a wait checks its deadline.
-const TICK: Duration = Duration::from_millis(100);
+const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Reads the greeting and the features of a server, within `limit` and without a login.
 ///
@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) fn features(address: SocketAddr, limit: Duration) -> Result<(Reply, Features), FtpError> {
     let (at, cancel) = (address.to_string(), Cancel::new());
     let deadline = Deadline::new(&cancel, limit);
-    let settings = SocketSettings { recv_buffer: None, congestion: None, tick: TICK };
+    let settings = SocketSettings { recv_buffer: None, congestion: None, tick: DEADLINE_CHECK_INTERVAL };
     let (socket, peer) = dial(&at, &[address], settings, &deadline)?;
     let mut control = ControlConnection::new(Transport::Plain(socket), peer, limit, &at, true)?;
     let greeting = control.reply("its greeting", &deadline)?;

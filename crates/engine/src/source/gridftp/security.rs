@@ -18,7 +18,7 @@ use url::Host;
 use super::control::ControlConnection;
 use super::data_protection::{DataProtection, FtpsClient};
 use super::error::FtpError;
-use super::gsi::{self, ControlSecurity, CredentialPlaces, Credentials, Trust};
+use super::gsi::{self, ControlSecurity, CredentialPlaces, GsiCredentials, Trust};
 use super::login::ServerAccess;
 use super::remote_address::Scheme;
 use crate::connect::Deadline;
@@ -29,7 +29,7 @@ const GSI_BUFFER: u32 = 1 << 20;
 
 /// Fails without valid credentials of the user, before anything is sent.
 pub(super) fn check_credentials() -> Result<(), FtpError> {
-    Credentials::find(&CredentialPlaces::from_env(), SystemTime::now())?;
+    GsiCredentials::find(&CredentialPlaces::from_env(), SystemTime::now())?;
     Ok(())
 }
 
@@ -40,7 +40,7 @@ pub(super) fn authenticate(
 ) -> Result<ControlSecurity, FtpError> {
     let now = SystemTime::now();
     let (credentials, trust) =
-        (Credentials::find(&CredentialPlaces::from_env(), now)?, Trust::from_env(now)?);
+        (GsiCredentials::find(&CredentialPlaces::from_env(), now)?, Trust::from_env(now)?);
     gsi::authenticate(exchange, host, &credentials, trust, now)
 }
 

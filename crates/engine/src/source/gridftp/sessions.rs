@@ -26,7 +26,7 @@ use crate::source::http::TlsConfig;
 /// proftpd after 10.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 /// The maximum number of kept sessions.
-const MAX_KEPT: usize = 64;
+const MAX_KEPT_SESSIONS: usize = 64;
 /// The assumed minimum rate at which a server reads and hashes; a single disk is faster, a busy one
 /// may not be.
 const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
@@ -169,7 +169,7 @@ impl<T> ExpiringList<T> {
 
     fn keep(&mut self, one: T, now: Instant) {
         self.drop_expired(now);
-        if self.0.len() >= MAX_KEPT {
+        if self.0.len() >= MAX_KEPT_SESSIONS {
             self.0.remove(0);
         }
         self.0.push((one, now));
@@ -235,13 +235,13 @@ mod tests {
     #[test]
     fn expired_sessions_are_dropped_when_another_is_kept() {
         let (mut kept, begin) = (ExpiringList::default(), Instant::now());
-        (0..MAX_KEPT).for_each(|one| kept.keep(one, begin));
-        assert_eq!(kept.0.len(), MAX_KEPT);
-        kept.keep(MAX_KEPT, begin + KEPT_FOR / 2);
-        assert_eq!((kept.0.len(), kept.0[0].0), (MAX_KEPT, 1), "the oldest goes");
+        (0..MAX_KEPT_SESSIONS).for_each(|one| kept.keep(one, begin));
+        assert_eq!(kept.0.len(), MAX_KEPT_SESSIONS);
+        kept.keep(MAX_KEPT_SESSIONS, begin + KEPT_FOR / 2);
+        assert_eq!((kept.0.len(), kept.0[0].0), (MAX_KEPT_SESSIONS, 1), "the oldest goes");
         kept.keep(1000, begin + KEPT_FOR);
         let left: Vec<_> = kept.0.iter().map(|(one, _)| *one).collect();
-        assert_eq!(left, [MAX_KEPT, 1000], "the expired ones go");
+        assert_eq!(left, [MAX_KEPT_SESSIONS, 1000], "the expired ones go");
         assert_eq!(kept.take(|_| true, begin + KEPT_FOR), Some(1000));
         assert_eq!(kept.take(|_| true, begin + 2 * KEPT_FOR), None);
     }

@@ -2,7 +2,6 @@
 //! several.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::retry::Retry;
@@ -15,8 +14,12 @@ use super::login::ServerAccess;
 use super::sessions::Session;
 use super::stream_mode;
 use super::unproved::{Unproved, compare};
+use crate::retry_loop::Retries;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
+
+/// The number of further logins that prove bytes after a broken connection: about 4 s.
+const PROOF_RETRIES: u32 = 4;
 
 /// The worker of one stream.
 pub(super) struct GridFtpWorker<'s> {
@@ -105,8 +108,6 @@ impl GridFtpWorker<'_> {
     /// Proves bytes written to a pipe, which cannot be taken back, by the file's state from further
     /// logins; returns whether all of the file arrived before the connection broke, and is proved.
     fn prove_complete(&mut self, stream: &mut Stream<'_>) -> bool {
-        /// The waits before asking a server again that has just broken a connection.
-        const WAITS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
         stream.drop_received();
         let Ok((described, access)) = self.source.described().and_then(|d| Ok((d, self.source.access()?)))
         else {
@@ -115,15 +116,19 @@ impl GridFtpWorker<'_> {
         if !stream.is_complete() {
             return false;
         }
-        WAITS.into_iter().any(|wait| {
-            let opened = if stream.stop().sleep(wait) { None } else { access.open(stream.stop()).ok() };
-            let proved = opened.filter(|(_, state)| compare(&described.state, state, access.at()).is_ok());
-            proved.is_some_and(|(session, _)| {
-                self.unproved.prove_all();
-                self.source.keep(session);
-                true
-            })
-        })
+        let emit = |event: &_| tracing::debug!(?event, "the last bytes are not proved yet");
+        let retries = Retries { most: PROOF_RETRIES, stream: stream.id(), emit: &emit, rest: stream.stop() };
+        let attempt = |(): &mut (), _: &mut _| {
+            let (session, state) = access.open(stream.stop())?;
+            compare(&described.state, &state, access.at())?;
+            Ok(session)
+        };
+        // The server has accepted this login before.
+        let classify = |(): &mut (), error: &Failure| Retry::Backoff.unless(error.cause == Cause::OtherFile);
+        let Ok(session) = retries.repeat(&mut (), attempt, classify) else { return false };
+        self.unproved.prove_all();
+        self.source.keep(session);
+        true
     }
 }
 

@@ -24,7 +24,7 @@ use crate::source::{StreamPeer, StreamWorker};
 use crate::threads::add;
 use crate::transfer::{Sending, Stream};
 use crate::upload::ack_stall::AckStall;
-use crate::upload::body::{DropBehind, TICK, wait_for};
+use crate::upload::body::{DropBehind, SEND_CHECK_INTERVAL, wait_for};
 use crate::upload::context::UploadContext;
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::{ACK_TICK, in_flight};
@@ -194,7 +194,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         sent?;
         // Bytes buffered by TLS are not yet sent.
         while !peer.is_over() && !self.connection.flush().map_err(|error| peer.broken(error))? {
-            self.wait(true, TICK)?;
+            self.wait(true, SEND_CHECK_INTERVAL)?;
             self.account()?;
         }
         Ok(())
@@ -204,7 +204,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         let header = BlockHeader::data(range).encode();
         let mut pending = header.as_slice();
         while !pending.is_empty() && !self.peer.is_over() {
-            self.wait(true, TICK)?;
+            self.wait(true, SEND_CHECK_INTERVAL)?;
             // The header shares a segment with the payload.
             self.connection.send_header(&mut pending, true).map_err(|error| self.peer.broken(error))?;
             self.account()?;
@@ -213,7 +213,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         self.unacknowledged.push_back(SentBlock { range, before: self.given, counted: range.start() });
         let mut at = range.start();
         while at < range.end() && !self.peer.is_over() {
-            if self.wait(true, TICK)? {
+            if self.wait(true, SEND_CHECK_INTERVAL)? {
                 at = self.send_payload(ByteRange::new(at, range.end()), supply)?;
             }
             self.account()?;

@@ -26,7 +26,7 @@ use crate::upload::ranges::run_round;
 /// data connection.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 /// The interval at which the control connection is read while streams send.
-const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+const CONTROL_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Sends the ranges that the server lacks, and returns once the server has stored all of them. Adds
 /// ranges that the server reports as stored to `stored`.
@@ -51,7 +51,7 @@ pub(super) fn send(
     let verb = session.begin(start, progress.size - held.total(), &progress.cancel)?;
     let mut report = Report { verb, stored, last: Instant::now(), reply: None };
     let sent = run_round(&context, (&peer, &end), held, control, |ended, set| {
-        while ended.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        while ended.recv_timeout(CONTROL_CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             if !peer.is_over()
                 && let Err(error) = report.read(session)
             {

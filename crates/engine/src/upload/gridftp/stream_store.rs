@@ -16,7 +16,7 @@ use crate::source::gridftp::{StoreSession, StoreStart};
 use crate::source::http::UrlAndPeer;
 use crate::threads::add;
 use crate::upload::ack_stall::AckStall;
-use crate::upload::body::{DropBehind, TICK, wait_for};
+use crate::upload::body::{DropBehind, SEND_CHECK_INTERVAL, wait_for};
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::in_flight;
 
@@ -74,7 +74,7 @@ fn send_all(
     let mut is_done = supply.is_done();
     while !is_done {
         progress.check_cancel()?;
-        let ready = wait_for(connection.socket(), true, TICK);
+        let ready = wait_for(connection.socket(), true, SEND_CHECK_INTERVAL);
         match session.control().poll_arrived()? {
             // The server took a broken connection for the end of the file.
             Some(reply) if reply.is_positive() => return Err(aborted()),
@@ -97,7 +97,7 @@ fn send_all(
     connection.close_tls();
     while !connection.flush().map_err(broken)? {
         progress.check_cancel()?;
-        wait_for(connection.socket(), true, TICK);
+        wait_for(connection.socket(), true, SEND_CHECK_INTERVAL);
         stall.check(connection.socket())?;
     }
     connection.shutdown().map_err(broken)?;

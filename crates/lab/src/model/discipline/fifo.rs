@@ -1,12 +1,12 @@
 //! FIFO queues with DropTail or RED for held links; RED may mark.
 
-use super::super::{Admission, Backlog, Time, Verdict};
+use super::super::{AdmissionPolicy, Backlog, QueueVerdict, Time};
 use super::{Discipline, PacketList, QueuedPacket};
 
 /// A single queue in order of arrival.
 #[derive(Debug)]
 pub struct FifoQueue {
-    admission: Box<dyn Admission>,
+    admission: Box<dyn AdmissionPolicy>,
     packets: PacketList,
     /// Since when the queue and the line are idle; `None` while they are not.
     empty_since: Option<Time>,
@@ -14,7 +14,7 @@ pub struct FifoQueue {
 
 impl FifoQueue {
     /// Creates an empty queue; an early drop marks ECN-capable packets instead (RFC 3168).
-    pub fn new(admission: Box<dyn Admission>) -> Self {
+    pub fn new(admission: Box<dyn AdmissionPolicy>) -> Self {
         Self { admission, packets: PacketList::default(), empty_since: Some(Time::START) }
     }
 }
@@ -32,10 +32,10 @@ impl Discipline for FifoQueue {
             backlog.idle = now.since(self.empty_since.unwrap_or(now));
         }
         match self.admission.judge(now, backlog, packet.size) {
-            Verdict::Full => return dropped.push(packet),
-            Verdict::Early if !packet.is_ecn_capable => return dropped.push(packet),
-            Verdict::Early => packet.is_marked = true,
-            Verdict::Admitted => {}
+            QueueVerdict::Full => return dropped.push(packet),
+            QueueVerdict::Early if !packet.is_ecn_capable => return dropped.push(packet),
+            QueueVerdict::Early => packet.is_marked = true,
+            QueueVerdict::Admitted => {}
         }
         self.empty_since = None;
         self.packets.push(packet);

@@ -7,7 +7,7 @@ use longhaul_core::units::{Bytes, Rate};
 use super::*;
 use crate::PathSpec;
 use crate::model::discipline::{CodelParameters, CodelQueue, FifoQueue};
-use crate::model::{Delay, Fate, Link, QueueLimit, RandomLoss, RateLimit};
+use crate::model::{Delay, Fate, Link, QueueLimit, RandomLoss, RatedQueue};
 use crate::spec::ImpairmentSpec;
 
 const MTU: Bytes = Bytes::new(1500);
@@ -64,7 +64,7 @@ fn fifo_behaves_equally_held_or_not() {
         (0..3u64).flat_map(|burst| vec![(Time::START + millis(burst * 13), 0); 30]).collect();
     let mut held = link(vec![fifo(7_000_000, 20)], millis(10), "");
     let mut known = Link::new()
-        .then(RateLimit::of_rate(Rate::bits_per_sec(7_000_000), QueueLimit::Packets(20)))
+        .then(RatedQueue::of_rate(Rate::bits_per_sec(7_000_000), QueueLimit::Packets(20)))
         .then(Delay::new(millis(10), Duration::ZERO, 1));
     let mut expected = Vec::new();
     for (id, (at, _)) in (0..).zip(&arrivals) {
@@ -89,7 +89,7 @@ fn every_packet_has_one_end() {
     let mut ids: Vec<u64> = events.iter().map(id).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..5000).collect::<Vec<_>>());
-    let is_ours = |event: &&HeldEvent| matches!(event, HeldEvent::Dropped { cause: Cause::Queue, .. });
+    let is_ours = |event: &&HeldEvent| matches!(event, HeldEvent::Dropped { cause: DropCause::Queue, .. });
     let (counts, lost) = (link.background(), events.iter().filter(is_ours).count());
     assert!(counts.offered > 1300 && lost > 100, "{counts:?}, {lost} of ours");
 }

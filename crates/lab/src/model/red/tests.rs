@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Cause, Fate, Link, Node, RateLimit};
+use crate::model::{DropCause, Fate, Link, Node, RatedQueue};
 
 const MTU: Bytes = Bytes::new(1500);
 /// Rate at which a packet of the MTU takes 1 ms.
@@ -43,7 +43,7 @@ fn gaps(red: &mut Red, packets: u64, arrivals: u64) -> Vec<u64> {
 /// gaps, which needs an average of 16.7 packets.
 #[test]
 fn overload_settles_at_the_average_of_the_curve() {
-    let mut node = RateLimit::of_rate(RATE, red(RedParameters::default(), QueueLimit::Packets(100)));
+    let mut node = RatedQueue::of_rate(RATE, red(RedParameters::default(), QueueLimit::Packets(100)));
     let pass = |number: u64| {
         let at = Time::from_nanos(number * 666_667);
         let Fate::Leaves(out) = node.pass(at, MTU) else { return None };
@@ -148,7 +148,7 @@ proptest! {
         let parameters = RedParameters { min_th, max_th: min_th + more, max_p, w_q, gentle };
         let limit = if in_bytes { QueueLimit::Bytes(MTU * limit) } else { QueueLimit::Packets(limit) };
         let run = || {
-            let mut link = Link::new().then(RateLimit::of_rate(RATE, Red::new(parameters, limit, RATE, MTU, seed)));
+            let mut link = Link::new().then(RatedQueue::of_rate(RATE, Red::new(parameters, limit, RATE, MTU, seed)));
             let mut now = Time::START;
             let fates = arrivals.iter().map(|(gap, size)| {
                 now = now + Duration::from_nanos(*gap);
@@ -174,10 +174,10 @@ proptest! {
                     last = *at;
                     waiting.push((*at, *size));
                 }
-                Fate::Dropped(Cause::Queue) => {
+                Fate::Dropped(DropCause::Queue) => {
                     prop_assert!(longest >= min_th || !has_room, "dropped at {queue}, below {min_th}");
                 }
-                Fate::Dropped(Cause::Loss) => prop_assert!(false, "lost at random"),
+                Fate::Dropped(DropCause::Loss) => prop_assert!(false, "lost at random"),
             }
         }
         prop_assert_eq!(run(), fates, "one seed, one result");

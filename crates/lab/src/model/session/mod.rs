@@ -12,7 +12,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::Time;
 use super::tcp::{Network, PacketCounts};
-pub use tuner::{Fixed, Tuner};
+pub use tuner::{FixedCount, Tuner};
 
 /// Minimum interval between a tuner's observations; longer if the RTT is longer.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_core::tune::streams::Interval;
 use longhaul_core::units::{Bytes, Rate};
 
-use super::{DownloadSession, Fixed, SessionRecord, Tuner, run};
+use super::{DownloadSession, FixedCount, SessionRecord, Tuner, run};
 use crate::PathSpec;
 use crate::model::tcp::Network;
 use crate::model::tcp::tests::{RENO, path};
@@ -97,10 +97,10 @@ fn full_queue_raises_rtt_and_out_of_order_count() {
 
 #[test]
 fn sessions_that_begin_apart_share_and_end() {
-    let both =
-        [0, 4].map(|begins| session(Duration::from_secs(begins), FILE, Fixed { streams: 4, chunk: None }));
+    let both = [0, 4]
+        .map(|begins| session(Duration::from_secs(begins), FILE, FixedCount { streams: 4, chunk: None }));
     let records = sessions(&path(10), both.into(), 1000);
-    let alone = fetch(&path(10), Fixed { streams: 4, chunk: None }, FILE);
+    let alone = fetch(&path(10), FixedCount { streams: 4, chunk: None }, FILE);
     let (first, second) = (records[0].ends.unwrap(), records[1].ends.unwrap());
     assert!(first > alone.ends.unwrap() && second > first, "{records:?}");
     assert!(second < Duration::from_secs(20), "the path was never idle: {second:?}");
@@ -124,11 +124,11 @@ fn new_connections_for_each_chunk_cost_a_handshake_and_slow_start() {
 
 #[test]
 fn unfinished_session_has_no_rate() {
-    let large = session(Duration::ZERO, Bytes::gib(1), Fixed { streams: 1, chunk: None });
+    let large = session(Duration::ZERO, Bytes::gib(1), FixedCount { streams: 1, chunk: None });
     let record = sessions(&path(50), vec![large], 5).remove(0);
     assert_eq!((record.ends, record.rate(Bytes::gib(1))), (None, None));
     assert!(record.seconds.len() >= 4);
     // A session that never starts must not delay the others.
-    let late = session(Duration::from_secs(50), FILE, Fixed { streams: 1, chunk: None });
+    let late = session(Duration::from_secs(50), FILE, FixedCount { streams: 1, chunk: None });
     assert_eq!(sessions(&path(50), vec![late], 5)[0].ends, None);
 }

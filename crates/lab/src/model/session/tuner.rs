@@ -29,14 +29,14 @@ pub trait Tuner: fmt::Debug + Send {
 
 /// A constant number of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fixed {
+pub struct FixedCount {
     /// The number.
     pub streams: usize,
     /// The size of requests, as APT's while it measures a number; `None` for the whole file.
     pub chunk: Option<Bytes>,
 }
 
-impl Tuner for Fixed {
+impl Tuner for FixedCount {
     fn streams(&self) -> usize {
         self.streams
     }

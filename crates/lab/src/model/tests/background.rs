@@ -19,7 +19,7 @@ fn steps(steps: &[(u64, u64)]) -> Vec<(Duration, Rate)> {
 /// A shared bottleneck of 1 Gbit/s with a queue of 1 MB.
 fn shared(background: &[(u64, u64)], seed: u64) -> Link {
     let background = Background::new(steps(background), PACKET, seed);
-    Link::new().then(RateLimit::shared(GBIT, QueueLimit::Bytes(Bytes::new(1_000_000)), background))
+    Link::new().then(RatedQueue::shared(GBIT, QueueLimit::Bytes(Bytes::new(1_000_000)), background))
 }
 
 /// Returns whether `seen` is within four standard deviations of a Poisson mean.
@@ -94,7 +94,7 @@ fn full_queue_is_simulated_through_a_long_pause() {
     // 10 s of queue at 1 Mbit/s, which the background alone keeps from draining for another 10 s.
     let queue = QueueLimit::Bytes(Bytes::new(1_250_000));
     let background = Background::new(vec![(Duration::ZERO, Rate::bits_per_sec(500_000))], PACKET, 5);
-    let mut limit = RateLimit::shared(Rate::bits_per_sec(1_000_000), queue, background);
+    let mut limit = RatedQueue::shared(Rate::bits_per_sec(1_000_000), queue, background);
     let burst = (0..1000).filter(|_| matches!(limit.pass(Time::START, PACKET), Fate::Leaves(_))).count();
     assert_eq!(burst, 833);
     let at = micros(15_000_000);
@@ -117,7 +117,7 @@ proptest! {
         let (rate, limit) = (Rate::bits_per_sec(kbits * 1000), Bytes::new(limit));
         let run = || {
             let background = Background::new(vec![(Duration::ZERO, rate.scaled(share))], PACKET, seed);
-            let mut limit = RateLimit::shared(rate, QueueLimit::Bytes(limit), background);
+            let mut limit = RatedQueue::shared(rate, QueueLimit::Bytes(limit), background);
             let mut now = Time::START;
             let fates: Vec<_> = arrivals
                 .iter()

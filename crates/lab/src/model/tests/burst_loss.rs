@@ -2,12 +2,12 @@
 
 use longhaul_core::units::Bytes;
 
-use crate::model::{BurstLoss, Cause, Fate, GilbertElliott, Node, Time};
+use crate::model::{BurstLoss, DropCause, Fate, GilbertElliott, Node, Time};
 
 /// Returns for each of `packets` whether it was lost.
 fn losses(parameters: GilbertElliott, seed: u64, packets: usize) -> Vec<bool> {
     let mut node = BurstLoss::new(parameters, seed);
-    let mut pass = || node.pass(Time::START, Bytes::new(1500)) == Fate::Dropped(Cause::Loss);
+    let mut pass = || node.pass(Time::START, Bytes::new(1500)) == Fate::Dropped(DropCause::Loss);
     (0..packets).map(|_| pass()).collect()
 }
 

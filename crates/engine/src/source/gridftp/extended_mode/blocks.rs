@@ -6,7 +6,7 @@ use longhaul_core::proto::gridftp::BlockHeader;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
-use super::Exchange;
+use super::ChunkFetch;
 use super::channel::ChannelEvent;
 use crate::connect::Received;
 use crate::source::gridftp::error::{FtpError, unusable_data};
@@ -17,7 +17,7 @@ const CALLS_EACH: usize = 8;
 /// The bytes read at once of a range that another stream has stolen.
 const DISCARD: usize = 64 << 10;
 
-impl Exchange<'_, '_, '_, '_> {
+impl ChunkFetch<'_, '_, '_, '_> {
     /// Receives from one connection.
     pub(super) fn serve_channel(&mut self, index: usize) -> Result<(), FtpError> {
         for _ in 0..CALLS_EACH {

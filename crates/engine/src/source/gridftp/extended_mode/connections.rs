@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use longhaul_core::units::Bytes;
 
-use super::Exchange;
+use super::ChunkFetch;
 use crate::source::gridftp::error::FtpError;
 
-impl Exchange<'_, '_, '_, '_> {
+impl ChunkFetch<'_, '_, '_, '_> {
     /// Accepts connections opened by the server.
     pub(super) fn accept(&mut self) -> Result<(), FtpError> {
         let Some(data) = &mut self.session.data else { return Ok(()) };

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The next chunk is requested while the previous one is being sent, so that the path does not idle
-//! ([`requests`]). A [`Chunk`] is complete with the reply 226, an end of data from every connection
+//! ([`requests`]). A [`RequestedChunk`] is complete with the reply 226, an end of data from every connection
 //! announced by the server, and every byte; the state of the file after it proves it ([`replies`]).
 //! Blocks ([`blocks`]) that contradict each other refute the bytes before them.
 
@@ -50,14 +50,14 @@ const DRAIN_PATIENCE: Duration = Duration::from_millis(200);
 const DRAIN_TICK: Duration = Duration::from_millis(2);
 
 /// The state of one fetch: a session, a stream and the requested chunks.
-struct Exchange<'a, 'p, 's, 't> {
+struct ChunkFetch<'a, 'p, 's, 't> {
     context: &'a mut FetchContext<'p, 's>,
     session: &'a mut Session,
     stream: &'a mut Stream<'t>,
     /// One intake for each channel of the session's data connections.
     intakes: Vec<Intake<'t>>,
     /// Incomplete chunks, in the order of their requests.
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<RequestedChunk>,
     next_number: u64,
     due: VecDeque<DueReply>,
     /// The replies about the state of the file, until all have arrived.
@@ -70,7 +70,7 @@ struct Exchange<'a, 'p, 's, 't> {
 
 /// A chunk, complete with the reply 226, an end of data from every connection announced by the
 /// server, and every byte.
-struct Chunk {
+struct RequestedChunk {
     number: u64,
     /// The range in the file; blocks have offsets relative to its start.
     range: ByteRange,
@@ -82,7 +82,7 @@ struct Chunk {
     proved: bool,
 }
 
-impl Chunk {
+impl RequestedChunk {
     fn new(number: u64, range: ByteRange) -> Self {
         let ledger = TransferLedger::new(ByteRange::new(0, range.len().get()));
         Self { number, range, ledger, requested: Instant::now(), replied: false, proved: false }
@@ -104,7 +104,7 @@ pub(super) fn fetch(
         data.begin_file();
     }
     let source = context.worker.source;
-    let mut exchange = Exchange {
+    let mut exchange = ChunkFetch {
         context,
         session,
         stream,
@@ -146,7 +146,7 @@ pub(super) fn fetch(
     }
 }
 
-impl Exchange<'_, '_, '_, '_> {
+impl ChunkFetch<'_, '_, '_, '_> {
     fn run(&mut self) -> Result<(), FtpError> {
         loop {
             self.request_ahead()?;
@@ -171,7 +171,7 @@ impl Exchange<'_, '_, '_, '_> {
         let mut rounds = 0;
         while rounds < DRAIN_ROUNDS
             && last.elapsed() < DRAIN_PATIENCE
-            && self.chunks.iter().any(Chunk::lacks_bytes)
+            && self.chunks.iter().any(RequestedChunk::lacks_bytes)
             && !self.stream.stop().is_cancelled()
         {
             let ready = self.wait(Duration::ZERO);
@@ -196,7 +196,7 @@ impl Exchange<'_, '_, '_, '_> {
         sum(self.intakes.iter().map(Intake::rate))
     }
 
-    fn chunk_mut(&mut self, number: u64) -> Option<&mut Chunk> {
+    fn chunk_mut(&mut self, number: u64) -> Option<&mut RequestedChunk> {
         self.chunks.iter_mut().find(|chunk| chunk.number == number)
     }
 
@@ -254,7 +254,7 @@ impl Exchange<'_, '_, '_, '_> {
         }
         self.intakes.iter_mut().for_each(Intake::flush_if_slow);
         // Makes a draining stream release ranges that would take too long.
-        if self.stream.front().is_none() && self.chunks.iter().any(Chunk::lacks_bytes) {
+        if self.stream.front().is_none() && self.chunks.iter().any(RequestedChunk::lacks_bytes) {
             return Err(Failure::stolen(self.context.worker.source.shown()).into());
         }
         // No longer than the user waits for a connection or a reply.

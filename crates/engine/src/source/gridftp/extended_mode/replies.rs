@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use longhaul_core::proto::gridftp::Reply;
 
-use super::Exchange;
+use super::ChunkFetch;
 use crate::source::gridftp::error::FtpError;
 use crate::source::gridftp::unproved::compare;
 
@@ -19,7 +19,7 @@ pub(super) enum DueReply {
     State(u64),
 }
 
-impl Exchange<'_, '_, '_, '_> {
+impl ChunkFetch<'_, '_, '_, '_> {
     /// Handles every reply that has arrived.
     pub(super) fn take_replies(&mut self) -> Result<(), FtpError> {
         let mut reply = self.session.control.poll_reply()?;

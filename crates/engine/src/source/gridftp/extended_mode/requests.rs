@@ -6,7 +6,7 @@ use longhaul_core::ranges::ByteRange;
 use super::accepted_connections::AcceptedConnections;
 use super::data_listener::DataListener;
 use super::replies::DueReply;
-use super::{Chunk, Exchange, sum};
+use super::{ChunkFetch, RequestedChunk, sum};
 use crate::connect::SocketSettings;
 use crate::source::gridftp::error::FtpError;
 use crate::transfer::{Intake, recv_buffer};
@@ -14,7 +14,7 @@ use crate::transfer::{Intake, recv_buffer};
 /// The maximum number of incomplete chunks: several if a chunk is smaller than the path's BDP.
 const MAX_AHEAD: usize = 8;
 
-impl Exchange<'_, '_, '_, '_> {
+impl ChunkFetch<'_, '_, '_, '_> {
     /// Requests chunks until enough bytes are outstanding. The number of connections changes only
     /// between two chunks, because the server ignores another number for open connections.
     pub(super) fn request_ahead(&mut self) -> Result<(), FtpError> {
@@ -102,7 +102,7 @@ impl Exchange<'_, '_, '_, '_> {
         }
         self.session.is_extended = true;
         self.next_number += 1;
-        self.chunks.push_back(Chunk::new(number, range));
+        self.chunks.push_back(RequestedChunk::new(number, range));
         self.session.control.send(&commands, self.stream.stop())
     }
 }

@@ -16,7 +16,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{CertificateError, ClientConfig, ClientConnection};
 use url::Host;
 
-use super::credentials::Credentials;
+use super::credentials::GsiCredentials;
 use super::handshake_failed;
 use super::server_verifier::ServerVerifier;
 use super::trust::Trust;
@@ -44,7 +44,7 @@ const COMPLETE: [u16; 2] = [234, 235];
 pub(crate) fn authenticate<E: From<Failure>>(
     exchange: &mut dyn FnMut(&Command<'_>) -> Result<Reply, E>,
     host: &Host<String>,
-    credentials: &Credentials,
+    credentials: &GsiCredentials,
     trust: Trust,
     now: SystemTime,
 ) -> Result<ControlSecurity, E> {
@@ -134,7 +134,7 @@ impl Handshake {
 /// Creates the TLS connection: TLS 1.2 or 1.3, the user's chain, the grid's authorities.
 fn connection(
     host: &Host<String>,
-    credentials: &Credentials,
+    credentials: &GsiCredentials,
     trust: Trust,
     now: SystemTime,
 ) -> Result<ClientConnection, Failure> {

@@ -19,7 +19,7 @@ use crate::input_file;
 use crate::pem::{is_encrypted_key, read_certificates, read_private_key};
 
 /// The maximum size of a file with certificates or a key: 1 MiB.
-const MAX_FILE: u64 = 1 << 20;
+const MAX_CREDENTIAL_FILE: u64 = 1 << 20;
 
 const RENEW_PROXY: &str = "make a new one with grid-proxy-init or voms-proxy-init";
 const RENEW_CERTIFICATE: &str = "ask your certificate authority for a new one";
@@ -56,14 +56,14 @@ impl CredentialPlaces {
 
 /// A certificate chain and its key, which were valid when read.
 #[derive(Debug, Clone)]
-pub(crate) struct Credentials {
+pub(crate) struct GsiCredentials {
     /// The key with which rustls signs.
     pub(super) key: Arc<CertifiedKey>,
     /// The subject of the first certificate, on one line.
     pub(super) subject: String,
 }
 
-impl Credentials {
+impl GsiCredentials {
     /// Reads the first existing credentials; `now` must lie within their validity.
     ///
     /// # Errors
@@ -148,15 +148,15 @@ fn open(path: &Path) -> Result<(File, std::fs::Metadata), Failure> {
     if !metadata.is_file() {
         return Err(unusable(path, "it is no regular file"));
     }
-    if metadata.len() > MAX_FILE {
-        return Err(unusable(path, format!("it is longer than {MAX_FILE} bytes")));
+    if metadata.len() > MAX_CREDENTIAL_FILE {
+        return Err(unusable(path, format!("it is longer than {MAX_CREDENTIAL_FILE} bytes")));
     }
     Ok((file, metadata))
 }
 
 fn read(file: File, path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|error| unusable(path, error))?;
+    file.take(MAX_CREDENTIAL_FILE).read_to_end(&mut bytes).map_err(|error| unusable(path, error))?;
     Ok(bytes)
 }
 
@@ -294,11 +294,11 @@ mod tests {
         let default =
             CredentialPlaces { default_proxy: made.path("proxy.pem"), ..CredentialPlaces::default() };
         for (places, certificates) in [(made.proxy(), 2), (made.pair(), 1), (default, 2)] {
-            let found = Credentials::find(&places, SystemTime::now()).unwrap();
+            let found = GsiCredentials::find(&places, SystemTime::now()).unwrap();
             assert!(found.subject.ends_with("/CN=Ann User"), "{}", found.subject);
             assert_eq!(found.key.cert.len(), certificates);
         }
-        let early = Credentials::find(&made.pair(), UNIX_EPOCH).unwrap_err().to_string();
+        let early = GsiCredentials::find(&made.pair(), UNIX_EPOCH).unwrap_err().to_string();
         assert!(early.contains("clock"), "{early}");
     }
 
@@ -318,7 +318,7 @@ mod tests {
             (directory, ["no regular file", "", ""]),
             (made.pair(), ["key.pem", "encrypted", ""]),
         ] {
-            let error = Credentials::find(&places, SystemTime::now()).unwrap_err().to_string();
+            let error = GsiCredentials::find(&places, SystemTime::now()).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{parts:?}: {error}");
         }
     }

@@ -2,7 +2,7 @@
 //! by rustls.
 //!
 //! ```text
-//! Credentials::find   proxy or user certificate        Trust::load   authorities, signing policies, revocation lists
+//! GsiCredentials::find   proxy or user certificate     Trust::load   authorities, signing policies, revocation lists
 //!          '----------------.   .---------------------------------------'
 //!                        authenticate            AUTH GSSAPI, then ADAT: TLS records in base64, then '0': no delegation
 //!                              '--> ControlSecurity   ENC <record>  ->   <- 632 <record>
@@ -50,7 +50,7 @@ mod trust;
 use longhaul_core::failure::{Failure, FailureKind};
 
 pub(crate) use authenticate::{ControlSecurity, authenticate};
-pub(crate) use credentials::{CredentialPlaces, Credentials};
+pub(crate) use credentials::{CredentialPlaces, GsiCredentials};
 pub(crate) use data_credential::DataCredential;
 pub(crate) use trust::Trust;
 

@@ -15,7 +15,7 @@ use crate::source::http::authentication::credentials::Credentials;
 use crate::source::http::error::HttpError;
 
 /// The maximum size of a .netrc file.
-const LONGEST: Bytes = Bytes::mib(16);
+const MAX_NETRC: Bytes = Bytes::mib(16);
 
 /// A file of logins, read at each lookup; a pipe is read once. `Debug` hides the content.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl NetrcFile {
         if !input_file::is_pipe(&self.path) {
             return Ok(self);
         }
-        let content = input_file::read(&self.path, LONGEST, cancel)?;
+        let content = input_file::read(&self.path, MAX_NETRC, cancel)?;
         Ok(Self { content: Some(content.into()), ..self })
     }
 
@@ -73,7 +73,7 @@ impl NetrcFile {
         };
         let read = match &self.content {
             Some(content) => Ok(content.to_vec()),
-            None => input_file::read_again(&self.path, LONGEST),
+            None => input_file::read_again(&self.path, MAX_NETRC),
         };
         let text = match read {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),

@@ -21,7 +21,7 @@ use crate::source::http::error::{HttpError, check};
 use crate::source::http::target::safe_url::UrlAndPeer;
 
 /// The maximum size of a PEM file.
-const LONGEST_PEM: Bytes = Bytes::mib(16);
+const MAX_PEM: Bytes = Bytes::mib(16);
 /// The error of a host that trusts no authority.
 const NO_ROOTS: &str = "no root certificates on this host, so no server can be trusted: install ca-certificates; or give --cacert FILE";
 
@@ -32,7 +32,7 @@ pub(crate) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
             format!("cannot read root certificates from {}: {why}; name a PEM file", path.display());
         HttpError::from(Failure::new(FailureKind::NotFound, message))
     };
-    let bytes = read_again(path, LONGEST_PEM).map_err(|error| fail(error.to_string()))?;
+    let bytes = read_again(path, MAX_PEM).map_err(|error| fail(error.to_string()))?;
     read_certificates(&bytes).map_err(fail)
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpErro
 pub(crate) fn read_client_certificate(
     own: &ClientCertificate,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), HttpError> {
-    let read = |path| read_again(path, LONGEST_PEM).map_err(|error| own.error(path, &error));
+    let read = |path| read_again(path, MAX_PEM).map_err(|error| own.error(path, &error));
     let chain = read_certificates(&read(&own.cert)?).map_err(|why| own.error(&own.cert, &why))?;
     let key = read_private_key(&read(&own.key)?).map_err(|why| own.error(&own.key, &why))?;
     Ok((chain, key))

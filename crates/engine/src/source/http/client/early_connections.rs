@@ -11,7 +11,7 @@ use crate::connect::{Deadline, MAX_UNUSED_AGE};
 use crate::source::http::connection::{Connection, ConnectionKey};
 
 /// The maximum number to one origin, for two links clicked in a row.
-const MAX_PER_ORIGIN: usize = 2;
+const MAX_EARLY_PER_ORIGIN: usize = 2;
 /// The maximum number in all; each has a thread.
 const MAX_EARLY: usize = 8;
 
@@ -51,7 +51,7 @@ impl EarlyConnections {
         {
             let mut all = self.all.lock();
             let same = all.iter().filter(|early| early.key == *key).count();
-            if same >= MAX_PER_ORIGIN || all.len() >= MAX_EARLY {
+            if same >= MAX_EARLY_PER_ORIGIN || all.len() >= MAX_EARLY {
                 return;
             }
             all.push(EarlyConnection { key: key.clone(), begun, connection: None, is_connecting: true });

@@ -15,7 +15,7 @@ const MAX_PER_ORIGIN: usize = 32;
 const MAX_IDLE: usize = 128;
 /// The lifetime of an idle connection if the server announces no timeout; few servers close earlier
 /// (Apache 5 s, which it announces; nginx 75 s).
-const LONGEST: Duration = Duration::from_secs(15);
+const MAX_IDLE_TIME: Duration = Duration::from_secs(15);
 /// A connection is not used within this time before the server's timeout, which a request could
 /// miss.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ impl IdleConnections {
         let age = connection
             .persistence
             .timeout
-            .map_or(LONGEST, |timeout| timeout.saturating_sub(MARGIN).min(LONGEST));
+            .map_or(MAX_IDLE_TIME, |timeout| timeout.saturating_sub(MARGIN).min(MAX_IDLE_TIME));
         if !connection.is_idle() || age.is_zero() {
             return;
         }

@@ -5,7 +5,7 @@ use longhaul_core::tune::streams::{CountTuner, MAX_INITIAL_STREAMS, StreamTuner,
 use longhaul_core::units::{Bytes, Rtt};
 use url::Origin;
 
-use crate::source::LONG_RTT;
+use crate::source::MIN_RTT_OF_SEVERAL;
 use crate::source::http::ClientConfig;
 use crate::source::http::ResolvedUrl;
 use crate::source::http::client::ClientAhead;
@@ -50,7 +50,7 @@ impl HttpSource<'_> {
 
     /// Returns the probable initial number of streams of a large file; 1 if more is doubtful.
     fn probable_streams(&self, target: &ResolvedUrl, rtt: Rtt, left: Option<Bytes>) -> usize {
-        if rtt < LONG_RTT {
+        if rtt < MIN_RTT_OF_SEVERAL {
             return 1;
         }
         let known = self.recall(target.url()).filter(|path| path.pace().is_none());

@@ -27,7 +27,7 @@ use crate::transfer::{AptSettings, Streams};
 /// The length of the first request of several streams, before the size is known.
 pub(crate) const FIRST_BLOCK: Bytes = Bytes::mib(16);
 /// The minimum length of the first request.
-const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
+const MIN_FIRST_BLOCK: Bytes = Bytes::kib(64);
 /// The number of failed requests for a range after which the whole file is requested: the server
 /// may fail at any range.
 pub(crate) const MAX_RANGE_FAILURES: u32 = 3;
@@ -100,7 +100,7 @@ impl HttpSource<'_> {
                     rtt.get(),
                 )
                 .bdp(Rtt::new(delta));
-                Some(part.clamp(SMALLEST_BLOCK, FIRST_BLOCK))
+                Some(part.clamp(MIN_FIRST_BLOCK, FIRST_BLOCK))
             }
         }
     }

@@ -15,9 +15,9 @@ use crate::source::http::http_source::HttpSource;
 /// The maximum number of metalinks to try.
 const MAX_METALINKS: usize = 4;
 /// The timeout for the digests of a file: 4 TB at 1 GB/s. The server requests retries meanwhile.
-const PATIENCE: Duration = Duration::from_secs(4000);
+const DIGEST_PATIENCE: Duration = Duration::from_secs(4000);
 /// The longest accepted Retry-After; a longer one means that the server is busy with other work.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(10);
 /// The maximum time to wait for a server that is busy with other files.
 const BUSY_PATIENCE: Duration = Duration::from_secs(120);
 /// An answer that takes this long shows progress: `longhaul serve` hashes for 5 s, or reports at
@@ -42,8 +42,8 @@ impl DigestWait {
         if now.duration_since(requested) >= PROGRESS {
             self.progressed = now;
         }
-        wait <= LONGEST_WAIT
-            && now.duration_since(self.began) < PATIENCE
+        wait <= MAX_REQUESTED_WAIT
+            && now.duration_since(self.began) < DIGEST_PATIENCE
             && now.duration_since(self.progressed) < BUSY_PATIENCE
     }
 }
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn wait_for_a_busy_server_is_shorter_than_for_a_hashing_one() {
         assert_eq!(asked_for(Duration::ZERO), BUSY_PATIENCE);
-        assert!(asked_for(Duration::from_secs(5)) > PATIENCE - Duration::from_secs(6));
+        assert!(asked_for(Duration::from_secs(5)) > DIGEST_PATIENCE - Duration::from_secs(6));
         let (mut limit, now) = (DigestWait::new(Instant::now()), Instant::now());
-        assert!(!limit.allows(LONGEST_WAIT + Duration::from_secs(1), now, now));
+        assert!(!limit.allows(MAX_REQUESTED_WAIT + Duration::from_secs(1), now, now));
     }
 }

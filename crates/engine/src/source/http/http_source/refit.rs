@@ -10,7 +10,7 @@ use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rtt};
 
 use crate::cancel::Cancel;
-use crate::source::LONG_RTT;
+use crate::source::MIN_RTT_OF_SEVERAL;
 use crate::source::http::client::Client;
 use crate::source::http::client::config::ClientConfig;
 use crate::source::http::error::HttpError;
@@ -101,7 +101,7 @@ impl HttpSource<'_> {
         let (streams, for_others) = match self.options.transfer.streams {
             _ if whole => (1, false),
             Streams::Fixed(streams) => (streams, false),
-            Streams::Auto if is_paced || rtt < LONG_RTT => (1, false),
+            Streams::Auto if is_paced || rtt < MIN_RTT_OF_SEVERAL => (1, false),
             Streams::Auto | Streams::Apt(_) => (SHARED_BY, true),
         };
         Some((recv_buffer::larger_than_kernels(rtt, streams)?, for_others))

@@ -34,11 +34,11 @@ pub(crate) struct RemoteFile {
     /// Apache does so for a minute after a change if asked with the date; other servers always do.
     /// Then the validators of each answer are compared.
     if_range_refused: AtomicBool,
-    validators: Validators,
+    validators: SentValidators,
 }
 
 /// ETag and Last-Modified as sent by the server, whether usable for If-Range or not.
-type Validators = [Option<String>; 2];
+type SentValidators = [Option<String>; 2];
 
 /// The relation of an answer to a range request to the described file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl RemoteFile {
 
     /// Returns the difference that shows that `head` is of another file.
     pub(crate) fn difference(&self, head: &ResponseHead) -> String {
-        let name = |validators: &Validators| {
+        let name = |validators: &SentValidators| {
             let known = validators.iter().flatten().next();
             known.map_or_else(
                 || "an unidentified state".to_owned(),
@@ -234,7 +234,7 @@ impl RemoteFile {
 
 /// Reads the validators of a head. Tags are compared weakly (RFC 9110, section 8.8.3.2), because a
 /// server may mark a tag as weak only while the file is new.
-fn validators(head: &ResponseHead) -> Validators {
+fn validators(head: &ResponseHead) -> SentValidators {
     ["etag", "last-modified"]
         .map(|name| head.text(name).map(|text| text.strip_prefix("W/").unwrap_or(text).to_owned()))
 }

@@ -92,17 +92,17 @@ impl<I: Iterator<Item = Result<String, Failure>>> Iterator for LinkedEntries<I> 
                 Ok(link) => link,
                 Err(error) => return Some(Err(error)),
             };
-            match Link::of(&self.directory, &link) {
-                Link::Entry(found) if found.url.query().is_some() => self.keep_queried(*found),
-                Link::Entry(found) => {
+            match LinkTarget::of(&self.directory, &link) {
+                LinkTarget::Entry(found) if found.url.query().is_some() => self.keep_queried(*found),
+                LinkTarget::Entry(found) => {
                     if self.is_first(found.entry.kind, &found.entry.name) {
                         return Some(Ok(*found));
                     }
                 }
-                Link::Elsewhere => {
+                LinkTarget::Elsewhere => {
                     self.elsewhere.get_or_insert(link);
                 }
-                Link::Navigation => {}
+                LinkTarget::Navigation => {}
             }
         }
         if let Some(found) = self.next_queried() {
@@ -131,7 +131,7 @@ impl<I: Iterator<Item = Result<String, Failure>>> Iterator for LinkedEntries<I> 
 }
 
 /// The target of a link of an index page.
-enum Link {
+enum LinkTarget {
     /// An entry, by a URL that may have a query.
     Entry(Box<RemoteEntry>),
     /// The directory itself in another order, a directory above it, or another server.
@@ -140,7 +140,7 @@ enum Link {
     Elsewhere,
 }
 
-impl Link {
+impl LinkTarget {
     fn of(directory: &Url, link: &str) -> Self {
         let Ok(mut url) = directory.join(link) else { return Self::Navigation };
         url.set_fragment(None);
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn only_links_to_entries_of_the_directory_are_listed() {
         let directory: Url = "http://h/a%20b/".parse().unwrap();
-        let entry = |link: &str| match Link::of(&directory, link) {
-            Link::Entry(found) => Some((found.entry.name, found.entry.kind)),
-            Link::Navigation | Link::Elsewhere => None,
+        let entry = |link: &str| match LinkTarget::of(&directory, link) {
+            LinkTarget::Entry(found) => Some((found.entry.name, found.entry.kind)),
+            LinkTarget::Navigation | LinkTarget::Elsewhere => None,
         };
         assert_eq!(entry("x%2Fy"), Some((b"x/y".to_vec(), ListedKind::File)));
         assert_eq!(entry("./c/"), Some((b"c".to_vec(), ListedKind::Directory)));
@@ -183,7 +183,7 @@ mod tests {
         let outside = ["../", "/", "http://other/a%20b/x", "/a%20bc", "mailto:x", "%2e%2e/x", "//"];
         for link in outside.into_iter().chain(["", "./", "?C=N;O=D", "c/d"]) {
             assert_eq!(entry(link), None, "{link}");
-            let is_elsewhere = matches!(Link::of(&directory, link), Link::Elsewhere);
+            let is_elsewhere = matches!(LinkTarget::of(&directory, link), LinkTarget::Elsewhere);
             assert_eq!(is_elsewhere, elsewhere.contains(&link), "{link}");
         }
     }

@@ -15,21 +15,21 @@ use crate::source::http::target::safe_url::SafeUrl;
 /// The proxies of the user or the environment; by default none. `Debug` shows variables only.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyPolicy {
-    http: Option<Setting>,
-    https: Option<Setting>,
+    http: Option<ProxySetting>,
+    https: Option<ProxySetting>,
     exceptions: Vec<String>,
 }
 
 /// A proxy as written, and its variable or option.
 #[derive(Clone, PartialEq, Eq)]
-struct Setting {
+struct ProxySetting {
     variable: &'static str,
     url: String,
 }
 
 impl std::fmt::Debug for ProxyPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = |setting: &Option<Setting>| setting.as_ref().map(|s| s.variable);
+        let name = |setting: &Option<ProxySetting>| setting.as_ref().map(|s| s.variable);
         write!(f, "ProxyPolicy {{ http: {:?}, https: {:?} }}", name(&self.http), name(&self.https))
     }
 }
@@ -61,7 +61,7 @@ impl ProxyPolicy {
     /// Uses the proxy `url` except for hosts in `no_proxy`, which is read by `variable`; an empty
     /// URL means no proxy.
     pub fn given(url: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
-        let setting = Setting { variable: "--proxy", url: url.to_owned() };
+        let setting = ProxySetting { variable: "--proxy", url: url.to_owned() };
         let setting = Some(setting).filter(|setting| !setting.url.trim().is_empty());
         Self { http: setting.clone(), https: setting, ..Self::from_vars(variable) }
     }
@@ -91,7 +91,8 @@ impl ProxyPolicy {
     /// HTTP_PROXY in capitals is ignored, as in curl: the client of a CGI script could set it.
     pub fn from_vars(variable: impl Fn(&str) -> Option<String>) -> Self {
         let first = |names: &[&'static str]| {
-            let set = names.iter().find_map(|name| variable(name).map(|url| Setting { variable: name, url }));
+            let set =
+                names.iter().find_map(|name| variable(name).map(|url| ProxySetting { variable: name, url }));
             // An empty variable means no proxy.
             set.filter(|setting| !setting.url.trim().is_empty())
         };
@@ -118,7 +119,7 @@ impl ProxyPolicy {
     }
 }
 
-fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
+fn proxy(setting: &ProxySetting) -> Result<Proxy, HttpError> {
     // Its URL is not shown, because it may contain a password.
     let fail = |why| {
         Failure::new(FailureKind::Usage, format!("cannot use the proxy in {}: {why}", setting.variable))

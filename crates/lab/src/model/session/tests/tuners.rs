@@ -4,7 +4,7 @@ use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::units::Bytes;
 
 use super::{FILE, fetch, mbits};
-use crate::model::session::Fixed;
+use crate::model::session::FixedCount;
 use crate::model::tcp::tests::path;
 use crate::{PathSpec, QueueLimit};
 
@@ -35,7 +35,7 @@ fn a_chunk_begins_with_a_burst_of_all_windows() {
     let rate = |streams: u64, queue| {
         let path = PathSpec { queue: Some(QueueLimit::Packets(queue)), ..path(50) };
         // Chunks of three seconds.
-        let chunks = Fixed { streams: streams as usize, chunk: Some(Bytes::new(1_920_000) * streams) };
+        let chunks = FixedCount { streams: streams as usize, chunk: Some(Bytes::new(1_920_000) * streams) };
         mbits(fetch(&path, chunks, FILE).rate(FILE)) / streams as f64
     };
     let (alone, two, three) = (rate(1, 100), rate(2, 100), rate(3, 100));
