@@ -4,13 +4,13 @@
 //! One thread observes the sending sockets through duplicates of their descriptors: each up to 330
 //! times a second, in tests up to 5,000, in slow start up to 20,000.
 
-mod command_queue;
 mod paced_socket;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -19,18 +19,17 @@ use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::host;
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::thread::set_current_timer_slack;
 use socket2::{Domain, Socket, Type};
 
-use command_queue::{CommandReceiver, CommandSender, Received};
 use paced_socket::{PacedSocket, STARTUP_CONTROL, set_final_control};
 
 /// The pacing thread: starts with the first socket of [`Pace::Auto`], ends when this and the last
 /// [`PacingHandle`] are dropped.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct PacingThread {
-    commands: Mutex<Option<CommandSender>>,
+    commands: Mutex<Option<Arc<CommandSender>>>,
     next: AtomicU64,
 }
 
@@ -67,17 +66,28 @@ pub struct PathMeasurement {
 }
 
 /// A handle of a socket on the pacing thread; dropping it stops the pacing of that socket.
-#[derive(Debug)]
 pub struct PacingHandle {
     number: u64,
-    commands: CommandSender,
+    commands: Arc<CommandSender>,
 }
+
+/// The commands to the pacing thread. A channel's receiver spins before it sleeps, at thousands of
+/// deadlines a second half a core.
+#[derive(Default)]
+struct CommandQueue {
+    commands: Mutex<VecDeque<PacingCommand>>,
+    added: Condvar,
+}
+
+/// Sends the commands of all handles; the pacing thread ends when it is dropped.
+struct CommandSender(Arc<CommandQueue>);
 
 enum PacingCommand {
     Add(u64, Box<PacedSocket>),
     Pause(u64),
     Resume(u64),
     Remove(u64),
+    Close,
 }
 
 /// The most observations a second of all sockets in slow start together: what 20 of them on a long
@@ -156,41 +166,67 @@ impl PacingThread {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let socket = PacedSocket::new(socket, congestion, start);
         let commands = self.thread()?;
-        commands.send(PacingCommand::Add(number, Box::new(socket)));
+        commands.0.send(PacingCommand::Add(number, Box::new(socket)));
         Ok(PacingHandle { number, commands })
     }
 
-    /// Returns the channel to the thread; starts the thread on the first call.
-    fn thread(&self) -> io::Result<CommandSender> {
+    /// Returns the sender to the thread; starts the thread on the first call.
+    fn thread(&self) -> io::Result<Arc<CommandSender>> {
         let mut running = self.commands.lock();
         if let Some(commands) = &*running {
-            return Ok(commands.clone());
+            return Ok(Arc::clone(commands));
         }
-        let (commands, received) = command_queue::new();
-        std::thread::Builder::new().name("pacing".to_owned()).spawn(move || run(&received))?;
-        Ok(running.insert(commands).clone())
+        let queue = Arc::<CommandQueue>::default();
+        let commands = Arc::new(CommandSender(Arc::clone(&queue)));
+        std::thread::Builder::new().name("pacing".to_owned()).spawn(move || run(&queue))?;
+        Ok(Arc::clone(running.insert(commands)))
     }
 }
 
 impl PacingHandle {
     /// Pauses the pacer while nothing is sent, because observations would not show the path.
     pub fn pause(&self) {
-        self.commands.send(PacingCommand::Pause(self.number));
+        self.commands.0.send(PacingCommand::Pause(self.number));
     }
 
     /// Resumes the pacer.
     pub fn resume(&self) {
-        self.commands.send(PacingCommand::Resume(self.number));
+        self.commands.0.send(PacingCommand::Resume(self.number));
     }
 }
 
 impl Drop for PacingHandle {
     fn drop(&mut self) {
-        self.commands.send(PacingCommand::Remove(self.number));
+        self.commands.0.send(PacingCommand::Remove(self.number));
     }
 }
 
-fn run(commands: &CommandReceiver) {
+impl Drop for CommandSender {
+    fn drop(&mut self) {
+        self.0.send(PacingCommand::Close);
+    }
+}
+
+impl CommandQueue {
+    fn send(&self, command: PacingCommand) {
+        self.commands.lock().push_back(command);
+        self.added.notify_one();
+    }
+
+    /// Waits for a command; `None` once `deadline` has passed.
+    fn receive(&self, deadline: Option<Instant>) -> Option<PacingCommand> {
+        let mut commands = self.commands.lock();
+        let is_empty = |commands: &mut VecDeque<_>| commands.is_empty();
+        if let Some(deadline) = deadline {
+            self.added.wait_while_until(&mut commands, is_empty, deadline);
+        } else {
+            self.added.wait_while(&mut commands, is_empty);
+        }
+        commands.pop_front()
+    }
+}
+
+fn run(commands: &CommandQueue) {
     // Refused, observations are later, and measure less.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
     let start = Instant::now();
@@ -198,14 +234,12 @@ fn run(commands: &CommandReceiver) {
     loop {
         let due = sockets.values().filter(|socket| !socket.is_paused).map(|socket| socket.due).min();
         match commands.receive(due.map(|due| start + due)) {
-            Received::Command(PacingCommand::Add(number, socket)) => drop(sockets.insert(number, *socket)),
-            Received::Command(PacingCommand::Pause(number)) => with(&mut sockets, number, PacedSocket::pause),
-            Received::Command(PacingCommand::Resume(number)) => {
-                with(&mut sockets, number, PacedSocket::resume)
-            }
-            Received::Command(PacingCommand::Remove(number)) => drop(sockets.remove(&number)),
-            Received::Closed => return,
-            Received::TimedOut => {
+            Some(PacingCommand::Add(number, socket)) => drop(sockets.insert(number, *socket)),
+            Some(PacingCommand::Pause(number)) => with(&mut sockets, number, PacedSocket::pause),
+            Some(PacingCommand::Resume(number)) => with(&mut sockets, number, PacedSocket::resume),
+            Some(PacingCommand::Remove(number)) => drop(sockets.remove(&number)),
+            Some(PacingCommand::Close) => return,
+            None => {
                 let slowdown = |is_starting, most: f64| {
                     let alike =
                         |socket: &&PacedSocket| !socket.is_paused && socket.is_starting() == is_starting;

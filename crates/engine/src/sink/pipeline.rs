@@ -1,7 +1,7 @@
 //! From received segments to a complete file, for `get` and the server's uploads.
 //!
 //! ```text
-//! receivers -- Inlet: take, fill, hand over --> queue --> writers --> part file --> target
+//! receivers -- SegmentFiller: take, fill -----> queue --> writers --> part file --> target
 //!     ^                    |                                 |
 //!     '-- wait: no segment is free <--- segment pool <-- freed ---+--> Checkpoint: fdatasync, then journal
 //! ```
@@ -29,7 +29,7 @@ use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
 
 use hash_follower::HashFollower;
-pub use inlet::{Inlet, SegmentQueue};
+pub use inlet::{Inlet, SegmentFiller, SegmentQueue};
 pub use threads::Running;
 
 use super::backlog::Backlog;

@@ -24,13 +24,13 @@ pub(crate) struct StreamConnection<'a, D: Direction = Receiving> {
     pub(super) round: &'a Round<'a, D>,
     connected: bool,
     pub(super) delivery: DeliveryMeter,
-    pub(super) held: D::Held,
+    pub(super) held: D::Held<'a>,
 }
 
 impl<'a, D: Direction> StreamConnection<'a, D> {
     pub(super) fn new(id: usize, source: usize, round: &'a Round<'a, D>) -> Self {
         let delivery = DeliveryMeter::new(Rtt::default(), false, Instant::now());
-        Self { id, source, round, connected: false, delivery, held: D::Held::default() }
+        Self { id, source, round, connected: false, delivery, held: D::hold(&round.inlet) }
     }
 
     pub(super) fn progress(&self) -> &'a SourceProgress {

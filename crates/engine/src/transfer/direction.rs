@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::connection::StreamConnection;
-use super::intake::FillingSegment;
-use crate::sink::pipeline::Inlet;
+use super::intake::SLOW_FLUSH;
+use crate::sink::pipeline::{Inlet, SegmentFiller};
 
 /// A direction of bytes between this host and its peers.
 pub(crate) trait Direction: Sized + 'static {
@@ -12,7 +12,10 @@ pub(crate) trait Direction: Sized + 'static {
     /// Where the streams of a round pass their bytes.
     type Inlet<'a>: Sync;
     /// What a connection holds of the bytes that it moves.
-    type Held: Default + Send;
+    type Held<'a>: Send;
+
+    /// Returns what a new connection holds.
+    fn hold<'a>(inlet: &'a Self::Inlet<'a>) -> Self::Held<'a>;
 
     /// Passes on what a connection holds.
     fn flush(_connection: &mut StreamConnection<'_, Self>) {}
@@ -35,7 +38,11 @@ pub(crate) enum Sending {}
 impl Direction for Receiving {
     const RECEIVES: bool = true;
     type Inlet<'a> = Inlet<'a>;
-    type Held = Option<FillingSegment>;
+    type Held<'a> = SegmentFiller<'a>;
+
+    fn hold<'a>(inlet: &'a Inlet<'a>) -> SegmentFiller<'a> {
+        inlet.clone().filler(SLOW_FLUSH)
+    }
 
     fn flush(connection: &mut StreamConnection<'_>) {
         connection.flush();
@@ -53,5 +60,7 @@ impl Direction for Receiving {
 impl Direction for Sending {
     const RECEIVES: bool = false;
     type Inlet<'a> = ();
-    type Held = ();
+    type Held<'a> = ();
+
+    fn hold((): &()) {}
 }

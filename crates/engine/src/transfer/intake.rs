@@ -1,4 +1,4 @@
-//! The receiving side of a connection: the segment being filled, and stall detection.
+//! The receiving side of a connection: the memory to receive into, and stall detection.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -9,25 +9,15 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::connection::StreamConnection;
 use crate::delivery_stall::MIN_DELIVERY;
-use crate::sink::segment_pool::{Flow, Segment};
+use crate::sink::segment_pool::Flow;
 use crate::threads::add;
 
-/// The wait for a free segment between checks for cancellation.
-const SEGMENT_WAIT: Duration = Duration::from_millis(100);
-/// A partly filled segment of a slow connection is written after this time, which bounds the loss
-/// by a crash.
-const SLOW_FLUSH: Duration = Duration::from_secs(1);
+/// A partly filled segment of a slow connection is written after this time.
+pub(super) const SLOW_FLUSH: Duration = Duration::from_secs(1);
 
 /// A connection that receives, and passes its bytes to the writers. Dropping it flushes its
 /// segment.
 pub(crate) type Intake<'a> = StreamConnection<'a>;
-
-/// The segment that a connection fills.
-pub(crate) struct FillingSegment {
-    segment: Segment,
-    /// The time at which the segment was taken.
-    since: Instant,
-}
 
 impl Intake<'_> {
     /// Returns the rate over the last round trip.
@@ -52,68 +42,46 @@ impl Intake<'_> {
     }
 
     /// Returns the memory to receive the front of `range` into; `None` if no segment becomes free
-    /// within [`SEGMENT_WAIT`].
+    /// within 100 ms.
     ///
     /// `rate` is the sum over all connections of the transfer.
     ///
     /// # Errors
     /// The transfer ends, or memory is exhausted.
     pub(crate) fn try_buffer(&mut self, range: ByteRange, rate: Rate) -> Result<Option<&mut [u8]>, Failure> {
-        if self.held.as_ref().is_some_and(|held| held.segment.range().end() != range.start()) {
+        if !self.held.continues_at(range.start()) {
             self.flush();
+            if self.round.end.stop.is_cancelled() {
+                return Err(Failure::interrupted());
+            }
+            let waited = self.held.take(range, Flow { rate, rtt: self.delivery.rtt });
+            let waited = waited.map_err(|error| Failure::memory(&error))?;
+            add(&self.round.transfer.waits.writer, waited);
+            self.delivery.exclude(waited);
         }
-        if self.held.is_none() {
-            self.take_segment(range, rate)?;
-        }
-        let Some(FillingSegment { segment, .. }) = &mut self.held else { return Ok(None) };
-        let spare = segment.spare();
-        let most = spare.len().min(range.len().as_usize());
-        let most = self.round.transfer.share(most);
-        Ok(Some(&mut spare[..most]))
-    }
-
-    fn take_segment(&mut self, range: ByteRange, rate: Rate) -> Result<(), Failure> {
-        if self.round.end.stop.is_cancelled() {
-            return Err(Failure::interrupted());
-        }
-        let began = Instant::now();
-        let taken = self.round.inlet.take(range, SEGMENT_WAIT, Flow { rate, rtt: self.delivery.rtt });
-        let taken = taken.map_err(|error| Failure::memory(&error))?;
-        self.held = taken.map(|segment| FillingSegment { segment, since: Instant::now() });
-        let waited = began.elapsed();
-        add(&self.round.transfer.waits.writer, waited);
-        self.delivery.exclude(waited);
-        Ok(())
+        Ok(self.held.spare().map(|spare| {
+            let most = spare.len().min(range.len().as_usize());
+            &mut spare[..self.round.transfer.share(most)]
+        }))
     }
 
     /// Keeps the first `own` bytes received from `socket` into the memory of [`Self::try_buffer`];
     /// returns whether the segment is full.
     pub(super) fn keep(&mut self, own: Bytes, socket: &TcpStream) -> bool {
         self.measure(own, socket);
-        self.held.as_mut().is_some_and(|FillingSegment { segment, .. }| {
-            segment.fill(own.as_usize());
-            segment.is_full()
-        })
+        self.held.fill(own.as_usize())
     }
 
-    /// Passes the segment to the writers if it is older than [`SLOW_FLUSH`].
-    pub(crate) fn flush_if_slow(&mut self) {
-        self.flush_if(false);
-    }
-
-    /// Passes the segment to the writers if it `must` be, or is older than [`SLOW_FLUSH`].
-    pub(super) fn flush_if(&mut self, must: bool) {
-        if must || self.held.as_ref().is_some_and(|held| held.since.elapsed() > SLOW_FLUSH) {
-            self.flush();
+    /// Passes the segment to the writers if it `must` be, is full, or is older than [`SLOW_FLUSH`].
+    pub(crate) fn flush_if(&mut self, must: bool) {
+        if let Some(range) = self.held.flush_if(must) {
+            self.progress().note_delivered(range);
         }
     }
 
     /// Passes the segment to the writers, even if not full.
     pub(crate) fn flush(&mut self) {
-        if let Some(FillingSegment { segment, .. }) = self.held.take() {
-            self.progress().note_delivered(segment.range());
-            self.round.inlet.hand_over(segment);
-        }
+        self.flush_if(true);
     }
 
     /// Fails if the transfer is stopped or the connection has stalled; to be called at every tick
@@ -122,7 +90,7 @@ impl Intake<'_> {
         if self.round.end.stop.is_cancelled() {
             return Err(Failure::interrupted());
         }
-        self.flush_if_slow();
+        self.flush_if(false);
         if self.delivery.stalled(self.round.options.stall, Instant::now()) {
             return Err(Failure::stalled(shown, MIN_DELIVERY, self.round.options.stall));
         }

@@ -25,7 +25,7 @@ const MIN_PACED_REPLY: Bytes = Bytes::mib(1);
 const HELD_SHARE: f64 = 0.8;
 
 /// The pacing of all connections of a server.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct PacePolicy {
     pace: Pace,
     congestion: Option<Arc<str>>,
@@ -43,7 +43,7 @@ struct SharedPaths {
 }
 
 /// The pacing of one connection.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct PacedConnection {
     initial_window: Option<InitialWindowPacing>,
     in_force: Option<Pace>,

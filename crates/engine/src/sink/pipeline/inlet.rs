@@ -1,13 +1,16 @@
-//! The inlet of a pipeline: provides segments to fill, and passes them to the writers.
+//! The inlet of a pipeline: receivers fill its segments, and pass them to the writers.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{SendError, Sender};
 use longhaul_core::ranges::ByteRange;
 
 use super::{Pipeline, QueuedSegment};
 use crate::sink::segment_pool::{Flow, Segment};
+
+/// The longest wait of [`SegmentFiller::take`], so that its caller can check for cancellation.
+const MAX_SEGMENT_WAIT: Duration = Duration::from_millis(100);
 
 /// The queue from receivers to writers.
 pub type SegmentQueue = Sender<QueuedSegment>;
@@ -17,6 +20,15 @@ pub type SegmentQueue = Sender<QueuedSegment>;
 pub struct Inlet<'a> {
     pipeline: &'a Pipeline,
     queue: SegmentQueue,
+}
+
+/// Fills one segment after another with the bytes of a connection.
+pub struct SegmentFiller<'a> {
+    inlet: Inlet<'a>,
+    /// The age from which a segment is passed on even if not full, which bounds the loss by a crash.
+    max_age: Duration,
+    /// The segment being filled, and when it was taken.
+    filling: Option<(Segment, Instant)>,
 }
 
 impl<'a> Inlet<'a> {
@@ -34,17 +46,13 @@ impl<'a> Inlet<'a> {
         self.queue
     }
 
-    /// Takes a segment to fill; see
-    /// [`SegmentPool::take`](crate::sink::segment_pool::SegmentPool::take).
-    ///
-    /// # Errors
-    /// ENOMEM if the kernel has no memory for the segment.
-    pub fn take(&self, range: ByteRange, patience: Duration, flow: Flow) -> io::Result<Option<Segment>> {
-        self.pipeline.pool.take(range, patience, flow)
+    /// Creates the filler of a connection, which passes a segment on once it is older than `max_age`.
+    pub fn filler(self, max_age: Duration) -> SegmentFiller<'a> {
+        SegmentFiller { inlet: self, max_age, filling: None }
     }
 
     /// Passes a segment to the writers.
-    pub fn hand_over(&self, segment: Segment) {
+    pub(super) fn hand_over(&self, segment: Segment) {
         if segment.data().is_empty() {
             return;
         }
@@ -56,5 +64,49 @@ impl<'a> Inlet<'a> {
             drop(segment);
             backlog.remove(epoch);
         }
+    }
+}
+
+impl SegmentFiller<'_> {
+    /// Returns whether a segment is being filled, and its next byte is at the offset `at` of the file.
+    pub fn continues_at(&self, at: u64) -> bool {
+        self.filling.as_ref().is_some_and(|(segment, _)| segment.range().end() == at)
+    }
+
+    /// Takes a segment for the front of `range`, if one becomes free within 100 ms; returns the time
+    /// waited. The segment before must have been passed on.
+    ///
+    /// # Errors
+    /// ENOMEM if the kernel has no memory for the segment.
+    pub fn take(&mut self, range: ByteRange, flow: Flow) -> io::Result<Duration> {
+        let began = Instant::now();
+        let taken = self.inlet.pipeline.pool.take(range, MAX_SEGMENT_WAIT, flow)?;
+        let now = Instant::now();
+        self.filling = taken.map(|segment| (segment, now));
+        Ok(now - began)
+    }
+
+    /// Returns the memory left to fill; `None` without a segment.
+    pub fn spare(&mut self) -> Option<&mut [u8]> {
+        self.filling.as_mut().map(|(segment, _)| segment.spare())
+    }
+
+    /// Marks `length` bytes at the start of [`Self::spare`] as filled; returns whether the segment is
+    /// full.
+    pub fn fill(&mut self, length: usize) -> bool {
+        self.filling.as_mut().is_some_and(|(segment, _)| {
+            segment.fill(length);
+            segment.is_full()
+        })
+    }
+
+    /// Passes the segment to the writers if it `must` be, is full, or is too old; returns its range.
+    pub fn flush_if(&mut self, must: bool) -> Option<ByteRange> {
+        let (segment, _) = self
+            .filling
+            .take_if(|(segment, since)| must || segment.is_full() || since.elapsed() > self.max_age)?;
+        let range = segment.range();
+        self.inlet.hand_over(segment);
+        Some(range)
     }
 }

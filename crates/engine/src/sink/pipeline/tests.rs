@@ -167,7 +167,8 @@ fn hand_over(inlet: &Inlet<'_>, range: ByteRange, content: u8) {
 }
 
 pub(super) fn filled(inlet: &Inlet<'_>, range: ByteRange, content: &[u8]) -> Segment {
-    let mut segment = inlet.take(range, Duration::from_secs(60), Flow::default()).unwrap().unwrap();
+    let mut segment =
+        inlet.pipeline().pool().take(range, Duration::from_secs(60), Flow::default()).unwrap().unwrap();
     segment.spare()[..content.len()].copy_from_slice(content);
     segment.fill(content.len());
     segment

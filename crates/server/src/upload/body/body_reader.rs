@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 /// The longest wait of one read, so that the caller can check for cancellation and stalls.
-pub(crate) const BODY_READ_TIMEOUT: Duration = Duration::from_millis(100);
+const BODY_READ_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Bytes read at once where chunk framing is expected.
 const FRAMING_READ_SIZE: usize = 8 << 10;

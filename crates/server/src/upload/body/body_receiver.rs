@@ -9,14 +9,14 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::delivery_meter::DeliveryMeter;
-use longhaul_engine::sink::pipeline::{Inlet, Pipeline};
-use longhaul_engine::sink::segment_pool::{Flow, Segment};
+use longhaul_engine::sink::pipeline::{Inlet, Pipeline, SegmentFiller};
+use longhaul_engine::sink::segment_pool::Flow;
 use longhaul_sys::tcp_info;
 
 use crate::Timeouts;
 use crate::connection::stall_detector::SETTLING_STALLS;
 use crate::reply::Reply;
-use crate::upload::body::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
+use crate::upload::body::body_reader::{BodyRead, BodyReader, UploadBodyError};
 use crate::upload::registry::active::{ActiveUploads, UploadLiveness};
 use crate::upload::registry::disk_reserve::leaves_reserve;
 use crate::upload::registry::partials::PartialUploads;
@@ -97,15 +97,12 @@ const SPACE_CHECK: Bytes = Bytes::mib(1);
 pub(crate) struct BodyReceiver<'a> {
     target: BodyTarget<'a>,
     connection: &'a mut BodyConnection,
-    inlet: Inlet<'a>,
+    filler: SegmentFiller<'a>,
     stop: &'a Cancel,
     delivery: DeliveryMeter,
     started: Instant,
     /// The file offset of the next byte.
     at: u64,
-    segment: Option<Segment>,
-    /// When the segment was taken from the pool.
-    since: Instant,
 }
 
 impl<'a> BodyReceiver<'a> {
@@ -120,7 +117,8 @@ impl<'a> BodyReceiver<'a> {
         let at = target.range.start();
         let delivery = DeliveryMeter::new(rtt, true, now);
         target.liveness.set_last_data(Some(now));
-        Self { target, connection, inlet, stop, delivery, started: now, at, segment: None, since: now }
+        let filler = inlet.filler(SLOW_FLUSH);
+        Self { target, connection, filler, stop, delivery, started: now, at }
     }
 
     /// Reads to the end of the body; bytes received before an error are written too.
@@ -130,7 +128,7 @@ impl<'a> BodyReceiver<'a> {
     /// cancelled by a failed writer, a newer connection, or the end of the server.
     pub(crate) fn run(mut self, received: &mut Bytes) -> Result<(), Reply> {
         let result = self.fill_segments();
-        self.flush();
+        self.filler.flush_if(true);
         self.connection.body_received.store(result.is_ok(), Ordering::Relaxed);
         *received = self.delivery.total;
         result
@@ -146,22 +144,17 @@ impl<'a> BodyReceiver<'a> {
                     other => other,
                 }
             } else {
-                let mut segment = self.segment(ByteRange::new(self.at, end))?;
-                let read = self.connection.body.read(segment.spare());
-                if let Ok(BodyRead::Data(length)) = read {
-                    segment.fill(length);
+                if !self.filler.continues_at(self.at) {
+                    self.take_segment(ByteRange::new(self.at, end))?;
                 }
-                let full = segment.is_full();
-                self.segment = Some(segment);
-                if full || self.since.elapsed() > SLOW_FLUSH {
-                    self.flush();
-                }
-                read.map_err(unreadable)?
+                let Some(spare) = self.filler.spare() else { continue };
+                self.connection.body.read(spare).map_err(unreadable)?
             };
             match read {
                 BodyRead::End => return Ok(()),
                 BodyRead::Idle => {}
                 BodyRead::Data(length) => {
+                    self.filler.fill(length);
                     let before = self.at;
                     self.at += length as u64;
                     if let Some(unknown) = self.target.unknown_size {
@@ -174,38 +167,20 @@ impl<'a> BodyReceiver<'a> {
                     self.delivery.add(length, Bytes::ZERO, &self.connection.socket, now);
                 }
             }
+            self.filler.flush_if(false);
             self.check_progress()?;
         }
         Err(refusal::ended())
     }
 
-    /// Takes the segment being filled, or a free one; the wait for it does not count as a stall of
-    /// the client.
-    fn segment(&mut self, left: ByteRange) -> Result<Segment, Reply> {
-        if let Some(segment) = self.segment.take() {
-            return Ok(segment);
-        }
+    /// Takes a segment if one becomes free; the wait for it does not count as a stall of the client.
+    fn take_segment(&mut self, left: ByteRange) -> Result<(), Reply> {
         let flow = Flow { rate: self.delivery.rate, rtt: self.delivery.rtt };
-        let waited = Instant::now();
-        while !self.stop.is_cancelled() {
-            if let Some(segment) =
-                self.inlet.take(left, BODY_READ_TIMEOUT, flow).map_err(|error| refusal::exhausted(&error))?
-            {
-                self.since = Instant::now();
-                self.target.liveness.set_last_data(Some(self.since));
-                self.delivery.exclude(waited.elapsed());
-                self.started += waited.elapsed();
-                return Ok(segment);
-            }
-            self.target.liveness.set_last_data(None);
-        }
-        Err(refusal::ended())
-    }
-
-    fn flush(&mut self) {
-        if let Some(segment) = self.segment.take() {
-            self.inlet.hand_over(segment);
-        }
+        let waited = self.filler.take(left, flow).map_err(|error| refusal::exhausted(&error))?;
+        self.delivery.exclude(waited);
+        self.started += waited;
+        self.target.liveness.set_last_data(self.filler.spare().map(|_| Instant::now()));
+        Ok(())
     }
 
     /// Fails where the client has stalled, or sends too slowly on average.

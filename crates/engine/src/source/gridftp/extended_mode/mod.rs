@@ -252,7 +252,7 @@ impl ChunkFetch<'_, '_, '_, '_> {
         {
             return Err(error);
         }
-        self.intakes.iter_mut().for_each(Intake::flush_if_slow);
+        self.intakes.iter_mut().for_each(|intake| intake.flush_if(false));
         // Makes a draining stream release ranges that would take too long.
         if self.stream.front().is_none() && self.chunks.iter().any(RequestedChunk::lacks_bytes) {
             return Err(Failure::stolen(self.context.worker.source.shown()).into());
