@@ -263,3 +263,31 @@ fn with(sockets: &mut BTreeMap<u64, PacedSocket>, number: u64, act: impl FnOnce(
         act(socket);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn thread_ends_with_the_last_handle() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let thread = PacingThread::default();
+        let pace = || thread.pace(&socket, Pace::Auto, None, PacingStart::default()).unwrap().unwrap();
+        let handles = [pace(), pace()];
+        // One reference is the thread's.
+        let queue = Arc::downgrade(&handles[0].commands.0);
+        drop(thread);
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(queue.strong_count(), 2);
+        drop(handles);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while queue.strong_count() > 0 {
+            assert!(Instant::now() < deadline, "the thread is still there");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

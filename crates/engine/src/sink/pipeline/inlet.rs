@@ -25,7 +25,7 @@ pub struct Inlet<'a> {
 /// Fills one segment after another with the bytes of a connection.
 pub struct SegmentFiller<'a> {
     inlet: Inlet<'a>,
-    /// The age from which a segment is passed on even if not full, which bounds the loss by a crash.
+    /// The age at which a segment is passed on even if not full, which bounds the loss by a crash.
     max_age: Duration,
     /// The segment being filled, and when it was taken.
     filling: Option<(Segment, Instant)>,
@@ -46,7 +46,7 @@ impl<'a> Inlet<'a> {
         self.queue
     }
 
-    /// Creates the filler of a connection, which passes a segment on once it is older than `max_age`.
+    /// Creates the filler of a connection; it passes a segment on that is older than `max_age`.
     pub fn filler(self, max_age: Duration) -> SegmentFiller<'a> {
         SegmentFiller { inlet: self, max_age, filling: None }
     }
@@ -68,13 +68,13 @@ impl<'a> Inlet<'a> {
 }
 
 impl SegmentFiller<'_> {
-    /// Returns whether a segment is being filled, and its next byte is at the offset `at` of the file.
+    /// Returns whether a segment is being filled, and its next byte is at `at` of the file.
     pub fn continues_at(&self, at: u64) -> bool {
         self.filling.as_ref().is_some_and(|(segment, _)| segment.range().end() == at)
     }
 
-    /// Takes a segment for the front of `range`, if one becomes free within 100 ms; returns the time
-    /// waited. The segment before must have been passed on.
+    /// Takes a segment for the front of `range`, if one becomes free within 100 ms; returns the
+    /// time waited. The segment before must have been passed on.
     ///
     /// # Errors
     /// ENOMEM if the kernel has no memory for the segment.
@@ -91,8 +91,8 @@ impl SegmentFiller<'_> {
         self.filling.as_mut().map(|(segment, _)| segment.spare())
     }
 
-    /// Marks `length` bytes at the start of [`Self::spare`] as filled; returns whether the segment is
-    /// full.
+    /// Marks `length` bytes at the start of [`Self::spare`] as filled; returns whether the segment
+    /// is full.
     pub fn fill(&mut self, length: usize) -> bool {
         self.filling.as_mut().is_some_and(|(segment, _)| {
             segment.fill(length);
@@ -100,7 +100,7 @@ impl SegmentFiller<'_> {
         })
     }
 
-    /// Passes the segment to the writers if it `must` be, is full, or is too old; returns its range.
+    /// Passes the segment to the writers if it `must` be, is full or too old; returns its range.
     pub fn flush_if(&mut self, must: bool) -> Option<ByteRange> {
         let (segment, _) = self
             .filling

@@ -173,7 +173,7 @@ impl<'a> BodyReceiver<'a> {
         Err(refusal::ended())
     }
 
-    /// Takes a segment if one becomes free; the wait for it does not count as a stall of the client.
+    /// Takes a segment if one becomes free; the wait for it is no stall of the client.
     fn take_segment(&mut self, left: ByteRange) -> Result<(), Reply> {
         let flow = Flow { rate: self.delivery.rate, rtt: self.delivery.rtt };
         let waited = self.filler.take(left, flow).map_err(|error| refusal::exhausted(&error))?;
