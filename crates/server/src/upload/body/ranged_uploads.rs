@@ -125,8 +125,9 @@ impl RangedUploads {
         self.0.lock().open.push(Arc::clone(&upload));
         let run = move || {
             receive(&opened.writer);
-            drop(entry);
+            // The lock of the file first: another upload waits longer for an entry than for a lock.
             drop(opened);
+            drop(entry);
         };
         let started = std::thread::Builder::new().name("upload".to_owned()).spawn(run);
         started.map_err(|error| refusal::exhausted(&error))?;
