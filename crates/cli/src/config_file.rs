@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_lab::NO_CONFIG;
-use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -49,21 +49,12 @@ enum Value {
     Several(Vec<String>),
 }
 
-/// The file cannot be used.
-#[derive(Debug, Error)]
-pub(crate) enum ConfigError {
-    #[error("cannot read {}: {source}; --no-config ignores it", .path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("{}, line {line}: {why}", .path.display())]
-    Line { path: PathBuf, line: usize, why: String },
-}
-
 impl ConfigFile {
     /// Reads the user's file; a missing file sets nothing.
     ///
     /// # Errors
-    /// [`ConfigError`] if the file is unreadable, or a line sets no option of `program`.
-    pub(crate) fn read(path: PathBuf, program: &Command) -> Result<Self, ConfigError> {
+    /// Fails if the file is unreadable, or a line sets no option of `program`.
+    pub(crate) fn read(path: PathBuf, program: &Command) -> Result<Self, Failure> {
         match read_text(&path) {
             Ok(text) => Self::parse(path, &text, program),
             // NotADirectory: a user without a home directory, as HOME=/dev/null of a service.
@@ -80,48 +71,49 @@ impl ConfigFile {
             {
                 Ok(Self { path, settings: Vec::new() })
             }
-            Err(source) => Err(ConfigError::Read { path, source }),
+            Err(error) => {
+                let message = format!("cannot read {}: {error}; --no-config ignores it", path.display());
+                Err(Failure::new(FailureKind::Config, message))
+            }
         }
     }
 
-    fn parse(path: PathBuf, text: &str, program: &Command) -> Result<Self, ConfigError> {
+    fn parse(path: PathBuf, text: &str, program: &Command) -> Result<Self, Failure> {
         let line_at =
             |offset: usize| 1 + text.as_bytes().iter().take(offset).filter(|b| **b == b'\n').count();
-        let fail = |offset, why: String| ConfigError::Line { path: path.clone(), line: line_at(offset), why };
+        let fail = |line: usize, why: String| {
+            Failure::new(FailureKind::Config, format!("{}, line {line}: {why}", path.display()))
+        };
         let table = DeTable::parse(text).map_err(|error| {
             let why = error.message().lines().next().unwrap_or_default().to_owned();
-            fail(error.span().map_or(0, |span| span.start), why)
+            fail(line_at(error.span().map_or(0, |span| span.start)), why)
         })?;
         let mut settings = Vec::new();
         for (key, value) in table.get_ref() {
-            let (name, at) = (key.get_ref().to_string(), key.span().start);
+            let (name, line) = (key.get_ref().to_string(), line_at(key.span().start));
             match value.get_ref() {
                 DeValue::Table(options) => {
                     if !COMMANDS.contains(&name.as_str()) {
                         let known = COMMANDS.join("], [");
-                        return Err(fail(
-                            at,
-                            format!("[{name}] is no table of options; there are [{known}]"),
-                        ));
+                        let why = format!("[{name}] is no table of options; there are [{known}]");
+                        return Err(fail(line, why));
                     }
                     for (key, value) in options {
-                        let at = key.span().start;
-                        let setting = Setting::new(Some(name.clone()), key, value, line_at(at));
-                        settings.push(setting.map_err(|why| fail(at, why))?);
+                        let line = line_at(key.span().start);
+                        let setting = Setting::new(Some(name.clone()), key, value, line);
+                        settings.push(setting.map_err(|why| fail(line, why))?);
                     }
                 }
                 _ => {
-                    let setting = Setting::new(None, key, value, line_at(at));
-                    settings.push(setting.map_err(|why| fail(at, why))?);
+                    let setting = Setting::new(None, key, value, line);
+                    settings.push(setting.map_err(|why| fail(line, why))?);
                 }
             }
         }
-        let file = Self { path, settings };
-        file.settings.iter().try_for_each(|setting| {
-            let check = setting.check(program);
-            check.map_err(|why| ConfigError::Line { path: file.path.clone(), line: setting.line, why })
-        })?;
-        Ok(file)
+        for setting in &settings {
+            setting.check(program).map_err(|why| fail(setting.line, why))?;
+        }
+        Ok(Self { path, settings })
     }
 
     /// Returns the path of the file.
@@ -330,8 +322,8 @@ fn add_origin(line: &mut String, path: &Path, names: &[String]) {
 /// Inserts the options of the user's file into the arguments, after the command's name.
 ///
 /// # Errors
-/// [`ConfigError`].
-pub(crate) fn with_config(words: Vec<OsString>, program: &Command) -> Result<Vec<OsString>, ConfigError> {
+/// As of [`ConfigFile::read`].
+pub(crate) fn with_config(words: Vec<OsString>, program: &Command) -> Result<Vec<OsString>, Failure> {
     // Errors in the arguments are reported when they are parsed with the file's options.
     let Ok(matches) = program.clone().ignore_errors(true).try_get_matches_from(&words) else {
         return Ok(words);

@@ -14,16 +14,24 @@ use longhaul_engine::sink::output_error::OutputError;
 use longhaul_farm::error::FarmError;
 use longhaul_lab::LabError;
 
-use crate::config_file::ConfigError;
 use crate::say;
 
 /// A check has found a problem.
 pub(crate) const FOUND: u8 = 1;
 /// Units of a plan have failed.
 pub(crate) const UNITS_FAILED: u8 = 1;
+/// A command of the user cannot be executed; as shells report it.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// A command of the user is not found; as shells report it.
+pub(crate) const NO_COMMAND: u8 = 127;
 
-/// Returns the exit code of a kind of failure: that of sysexits(3); 130 for an interruption, as
-/// shells report it.
+/// Returns the exit code of a process that a signal has ended, as shells report it.
+pub(crate) fn of_signal(signal: impl TryInto<u8>) -> u8 {
+    signal.try_into().map_or(of(FailureKind::Interrupted), |signal| signal.saturating_add(128))
+}
+
+/// Returns the exit code of a kind of failure: that of sysexits(3); for an interruption, that of
+/// SIGINT.
 pub(crate) const fn of(kind: FailureKind) -> u8 {
     match kind {
         FailureKind::Usage => 64,
@@ -77,7 +85,6 @@ fn of_setup(error: &anyhow::Error) -> FailureKind {
 /// Returns the kind of an error that has one.
 fn kind_of(error: &(dyn Error + 'static)) -> Option<FailureKind> {
     (error.downcast_ref().map(|failure: &Failure| failure.kind))
-        .or_else(|| error.is::<ConfigError>().then_some(FailureKind::Config))
         .or_else(|| error.downcast_ref().map(LabError::kind))
         .or_else(|| error.downcast_ref().map(ClientError::kind))
         .or_else(|| error.downcast_ref().map(AgentError::kind))

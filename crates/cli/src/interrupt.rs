@@ -6,15 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::FailureKind;
 use longhaul_engine::cancel::Cancel;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
 
+use crate::exit;
+
 /// A SIGTERM so soon after the first signal is the same one: batch systems signal a process by
 /// itself, by its group and by the script that has started it.
 const REPEATED: Duration = Duration::from_secs(2);
+/// The exit code after a second signal.
+const STOPPED_AT_ONCE: i32 = exit::of(FailureKind::Interrupted) as i32;
 
 /// Raises `cancel` on SIGINT, SIGTERM or SIGHUP; a later SIGINT ends the process, and so does a
 /// SIGTERM that is not a repeated one.
@@ -27,7 +32,7 @@ pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
     // Registered before the iterator: actions of a signal run in this order, and the thread below
     // may be faster than the next one.
     if unignored_signals.contains(&SIGINT) {
-        flag::register_conditional_shutdown(SIGINT, 130, again.clone())?;
+        flag::register_conditional_shutdown(SIGINT, STOPPED_AT_ONCE, again.clone())?;
     }
     let mut signals = Signals::new(unignored_signals)?;
     outlive_size_limit()?;
@@ -36,7 +41,7 @@ pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
         for signal in signals.forever() {
             let first = *first.get_or_insert_with(Instant::now);
             if signal == SIGTERM && first.elapsed() > REPEATED {
-                low_level::exit(130);
+                low_level::exit(STOPPED_AT_ONCE);
             }
             cancel.cancel();
             again.store(true, Ordering::SeqCst);

@@ -76,3 +76,66 @@ impl Observer for JsonLines {
         self.line(job, at, event);
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::PathBuf;
+
+    use longhaul_core::advice::{Finding, LimitedBy, Shares};
+    use longhaul_core::event::{ByteProgress, Done, JobId, Progress, RunDone, Warning};
+    use longhaul_core::units::Bytes;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Replaces the values of a JSON text by empty ones, and reduces arrays to their first element.
+    pub(crate) fn without_values(value: Value) -> Value {
+        match value {
+            Value::Null => Value::Null,
+            Value::Bool(_) => false.into(),
+            Value::Number(_) => 0.into(),
+            Value::String(_) => "".into(),
+            Value::Array(values) => values.into_iter().take(1).map(without_values).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(name, value)| (name, without_values(value))).collect()
+            }
+        }
+    }
+
+    #[test]
+    fn field_names_of_each_event() {
+        let (path, size) = (PathBuf::from("/f"), Some(Bytes::new(1)));
+        let shares = Shares::of([(LimitedBy::Path, Duration::from_secs(1))]);
+        let advice = vec!["wider".to_owned()];
+        let witness = r#"{"limit":"path","witness":"queue","seconds":1,"rate_bps":9,"min_rtt":1,"data_rtt":1,
+                          "in_flight":9,"window":9,"lost":0}"#;
+        let witnesses = vec![serde_json::from_str(witness).unwrap()];
+        let finding = Finding { shares, witnesses, advice: advice.clone(), ..Finding::default() };
+        let bytes = ByteProgress { size, ..ByteProgress::default() };
+        let (stream, reason) = (0, "reset".to_owned());
+        let events = [
+            Event::Opened { path, size, resumed: Bytes::ZERO, resumable: true, writer: "direct".into() },
+            Event::Connected { stream, peer: ([127, 0, 0, 1], 80).into(), rtt: None },
+            Event::Retrying { stream, reason: reason.clone(), wait: Duration::ZERO },
+            Event::Refused { stream, reason, open: 1 },
+            Event::Warning(Warning::NoRanges),
+            Event::Progress(Box::new(Progress { bytes, ..Progress::default() })),
+            Event::Limited { by: LimitedBy::Path, ago: Duration::ZERO },
+            Event::Verifying,
+            Event::Dropped { lines: 1 },
+            Event::Done(Box::new(Done { finding, ..Done::default() })),
+            Event::Run(Box::new(RunDone { shares, advice, ..RunDone::default() })),
+            Event::Error { message: "gone".to_owned(), exit_code: 66 },
+        ];
+        let shown = events.map(|event| {
+            let job = if matches!(event, Event::Run(_)) {
+                JobTag::of_all()
+            } else {
+                JobTag::new(JobId::new(1), "http://h/f")
+            };
+            let line = serde_json::to_value(JobEvent::new(&job, Duration::ZERO, &event)).unwrap();
+            format!("{} {}", line["event"].as_str().unwrap(), without_values(line.clone()))
+        });
+        insta::assert_snapshot!(shown.join("\n"));
+    }
+}

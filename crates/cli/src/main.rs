@@ -42,7 +42,7 @@ use stderr::{ServerLog, Stderr};
 fn main() -> ExitCode {
     let words = match config_file::with_config(std::env::args_os().collect(), &Cli::command()) {
         Ok(words) => words,
-        Err(error) => return exit::said(&error, FailureKind::Config),
+        Err(error) => return exit::said(&error, error.kind),
     };
     let is_get = words.iter().any(|word| word == "get");
     let cli = match Cli::try_parse_from(words) {

@@ -1,65 +1,56 @@
 //! Longhaul's engine: bytes move here and nowhere else.
 //!
-//! ```text
-//!  network -> disk   engine -> job -> streams -> source -> transfer -> sink
-//!  disk -> network   upload (put), or a server -> send -> socket, paced by pacing
-//!  disk -> disk      copy -> sink
-//! ```
-//!
-//! [`engine::Engine`] runs [`job::Job`]s: each is one file from its URLs to its final name. A
-//! source (trait in [`source`]; HTTP is one protocol) has streams; each stream leases ranges and
-//! receives them into segments of the [`sink`], which writes them. Modules depend only on modules
-//! to their right, except for what an engine shares with its jobs.
-//!
-//! The engine does not depend on a recorder: events go to a
-//! [`JobObserver`](longhaul_core::event::JobObserver).
-//!
 //! ```
 //! use std::time::Duration;
 //!
 //! use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
-//! use longhaul_engine::cancel::Cancel;
-//! use longhaul_engine::engine::Engine;
-//! use longhaul_engine::job::{Expected, Job, JobOptions};
-//! use longhaul_engine::sink::memory_budget::AppBuffer;
-//! use longhaul_engine::sink::output::Output;
+//! use longhaul_engine::{AppBuffer, Cancel, Engine, Expected, Job, JobOptions, Output};
 //!
-//! /// Prints how much of a file is there, several times a second.
 //! struct Printed;
 //!
 //! impl Observer for Printed {
 //!     fn on(&self, job: &JobTag, at: Duration, event: &Event) {
 //!         if let Event::Progress(progress) = event {
-//!             let size = progress.bytes.size.unwrap_or_default();
-//!             println!("{}: {} of {size} after {at:?}", job.url(), progress.bytes.present);
+//!             println!("{}: {} after {at:?}", job.url(), progress.bytes.present);
 //!         }
 //!     }
 //! }
 //!
-//! # let dir = tempfile::tempdir()?;
+//! let (url, path) = ("https://example.org/set.tar", "set.tar");
 //! # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-//! # let url = format!("http://{}/set.tar", listener.local_addr()?);
-//! # let path = dir.path().join("set.tar");
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join(path);
+//! # let url = &format!("http://{}/set.tar", listener.local_addr()?);
 //! # std::thread::spawn(move || {
 //! #     use std::io::{Read, Write};
 //! #     let (mut client, _) = listener.accept().unwrap();
 //! #     client.read(&mut [0; 4096]).unwrap();
 //! #     client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndata").unwrap();
 //! # });
-//! // One per process: its jobs share connections and 64 MiB of memory, more while a disk stalls.
+//! let (urls, output) = (vec![url.parse()?], Output::File(path.into()));
+//! let job = Job { urls, output, expected: Expected::default(), options: JobOptions::default() };
+//! let tag = JobTag::new(JobId::new(1), url);
 //! let engine = Engine::new(AppBuffer::Auto);
-//! let job = Job {
-//!     urls: vec![url.parse()?],
-//!     output: Output::File(path.clone()),
-//!     expected: Expected::default(),
-//!     options: JobOptions::default(),
-//! };
-//! let tag = JobTag::new(JobId::new(1), &url);
 //! let done = engine.run(&job, JobObserver::new(&tag, &Printed), &Cancel::new())?;
 //! println!("{} in {:?}, {}", done.path.display(), done.time, done.goodput);
-//! # assert_eq!((std::fs::read_to_string(path)?.as_str(), done.bytes.get()), ("data", 4));
+//! # assert_eq!((std::fs::read_to_string(done.path)?.as_str(), done.bytes.get()), ("data", 4));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! ```text
+//!  network -> disk   engine -> job -> streams -> source -> transfer -> sink
+//!  disk -> network   upload (put), or a server -> send -> socket, paced by pacing
+//!  disk -> disk      copy -> sink
+//! ```
+//!
+//! An [`Engine`] runs [`Job`]s: each is one file from its URLs to its final name. There is one
+//! engine per process: its jobs share connections and 64 MiB of memory, more while a disk stalls. A
+//! source (trait in [`source`]; HTTP is one protocol) has streams; each stream leases ranges and
+//! receives them into segments of the [`sink`], which writes them. Modules depend only on modules
+//! to their right, except for what an engine shares with its jobs.
+//!
+//! The engine does not depend on a recorder: events go to a
+//! [`JobObserver`](longhaul_core::event::JobObserver).
 
 pub mod cancel;
 pub mod connect;
@@ -95,3 +86,9 @@ pub mod tree_digest;
 pub mod upload;
 pub mod user_state;
 pub mod verify;
+
+pub use cancel::Cancel;
+pub use engine::Engine;
+pub use job::{Expected, Job, JobOptions};
+pub use sink::memory_budget::AppBuffer;
+pub use sink::output::Output;

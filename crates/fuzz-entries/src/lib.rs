@@ -4,6 +4,13 @@
 //!
 //! The targets in `fuzz/` call these functions with what libFuzzer finds; `tests/entries.rs` calls
 //! them with random and with damaged valid bytes. A failed assertion is a bug in the parser.
+//!
+//! ```
+//! use longhaul_fuzz_entries::ENTRIES;
+//!
+//! let (_, metalink) = ENTRIES.iter().find(|(name, _)| *name == "metalink").unwrap();
+//! metalink(b"<metalink><file name='../f'/>");
+//! ```
 
 mod aria2;
 mod bodies;

@@ -1,5 +1,7 @@
 //! The report as people read it.
 
+use std::fmt::{Display, Write};
+
 use console::{Style, Term};
 use longhaul_core::host_check::{Diagnosis, Finding, Fix, Origin, Severity, Unread};
 
@@ -10,14 +12,19 @@ const PLAIN_WIDTH: usize = 100;
 /// Columns before the name of a finding.
 const MARK: usize = 9;
 
-/// Prints a diagnosis: what one stream can reach, findings, worst first, what was not read, how it
-/// lasts.
+/// Prints a diagnosis.
 pub(super) fn print(diagnosis: &Diagnosis, device: Result<&str, &String>, route: &str) {
     let width =
         Term::stdout().size_checked().map_or(PLAIN_WIDTH, |(_, columns)| usize::from(columns).max(60));
-    let layout = Layout::of(diagnosis, width);
+    stdout::line(text(diagnosis, device, route, width).trim_end());
+}
+
+/// Formats a diagnosis: what one stream can reach, findings, worst first, what was not read, how
+/// it lasts.
+fn text(diagnosis: &Diagnosis, device: Result<&str, &String>, route: &str, width: usize) -> String {
+    let mut report = Report::of(diagnosis, width);
     let target = &diagnosis.target;
-    stdout::line(format_args!(
+    report.line(format_args!(
         "For {} ({}) at an RTT of {} ({}): {} in flight. Device: {}",
         target.rate,
         if target.rate_origin == Origin::Measured {
@@ -31,13 +38,14 @@ pub(super) fn print(diagnosis: &Diagnosis, device: Result<&str, &String>, route:
         device.map_or_else(|why| format!("none: {why}"), |device| format!("{device} ({route})"))
     ));
     let ceilings = &diagnosis.ceilings;
-    stdout::line(ceilings.receive.sentence("receives", target));
-    stdout::line(ceilings.send.sentence("sends", target));
-    stdout::line(format_args!("{}\n", counts(diagnosis)));
-    layout.head();
-    diagnosis.findings.iter().for_each(|finding| layout.finding(finding));
-    diagnosis.unread.iter().for_each(|unread| layout.unread(unread));
-    lasting(diagnosis);
+    report.line(ceilings.receive.sentence("receives", target));
+    report.line(ceilings.send.sentence("sends", target));
+    report.line(format_args!("{}\n", counts(diagnosis)));
+    report.head();
+    diagnosis.findings.iter().for_each(|finding| report.finding(finding));
+    diagnosis.unread.iter().for_each(|unread| report.unread(unread));
+    report.lasting(diagnosis);
+    report.text
 }
 
 /// Says how many findings there are of each kind.
@@ -53,14 +61,15 @@ fn counts(diagnosis: &Diagnosis) -> String {
     )
 }
 
-/// The columns.
-struct Layout {
+/// The text so far, and its columns.
+struct Report {
+    text: String,
     name: usize,
     measured: usize,
     width: usize,
 }
 
-impl Layout {
+impl Report {
     /// The widest column of measured values: longer ones push what follows.
     const WIDEST: usize = 28;
 
@@ -69,19 +78,25 @@ impl Layout {
         let names = names.chain(diagnosis.unread.iter().map(|unread| unread.name));
         let measured = diagnosis.findings.iter().map(|finding| finding.measured.chars().count());
         Self {
+            text: String::new(),
             name: names.map(str::len).max().unwrap_or(0),
             measured: measured.filter(|width| *width <= Self::WIDEST).max().unwrap_or(0),
             width,
         }
     }
 
-    fn head(&self) {
-        let (names, values) = (self.name, self.measured);
-        let row = format!("{:MARK$}{:names$}  {:values$}  needed", "", "", "measured");
-        stdout::line(Style::new().underlined().apply_to(row));
+    fn line(&mut self, line: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{line}");
     }
 
-    fn finding(&self, finding: &Finding) {
+    fn head(&mut self) {
+        let (names, values) = (self.name, self.measured);
+        let row = format!("{:MARK$}{:names$}  {:values$}  needed", "", "", "measured");
+        self.line(Style::new().underlined().apply_to(row));
+    }
+
+    fn finding(&mut self, finding: &Finding) {
         let (mark, style) = match finding.severity {
             Severity::Problem => ("PROBLEM", Style::new().red().bold()),
             Severity::Advice => ("advice", Style::new().yellow()),
@@ -91,47 +106,47 @@ impl Layout {
         let (name, measured) = (finding.name, &finding.measured);
         let (names, values) = (self.name, self.measured);
         let row = format!("{mark}{name:names$}  {measured:values$}  {}", finding.needed);
-        stdout::line(row.trim_end());
+        self.line(row.trim_end());
         if finding.severity == Severity::Ok {
             return;
         }
         self.detail(&finding.arithmetic);
         for command in finding.fix.iter().flat_map(|fix| &fix.commands) {
             // Not wrapped: it is to be copied.
-            stdout::line(format_args!("{:MARK$}  fix: {command}", ""));
+            self.line(format_args!("{:MARK$}  fix: {command}", ""));
         }
         finding.fix.iter().for_each(|fix| self.detail(&fix.note));
         let source = Style::new().dim().apply_to(format!("see {}", finding.source));
-        stdout::line(format_args!("{:MARK$}  {source}", ""));
+        self.line(format_args!("{:MARK$}  {source}", ""));
     }
 
-    fn unread(&self, unread: &Unread) {
-        let mark = Style::new().dim().apply_to(format!("{:MARK$}", "not read"));
-        stdout::line(format_args!("{mark}{:1$}  {2}", unread.name, self.name, unread.reason));
+    fn unread(&mut self, unread: &Unread) {
+        let (mark, names) = (Style::new().dim().apply_to(format!("{:MARK$}", "not read")), self.name);
+        self.line(format_args!("{mark}{:names$}  {}", unread.name, unread.reason));
         self.detail(&format!("would show {}", unread.would_show));
     }
 
-    /// Prints text below a finding, wrapped at words.
-    fn detail(&self, text: &str) {
+    /// Writes text below a finding, wrapped at words.
+    fn detail(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
         for line in wrapped(text, self.width.saturating_sub(MARK + 2)) {
-            stdout::line(format_args!("{:MARK$}  {line}", ""));
+            self.line(format_args!("{:MARK$}  {line}", ""));
         }
     }
-}
 
-/// Prints the lines that make the fixes last, by file.
-fn lasting(diagnosis: &Diagnosis) {
-    for (file, lines) in lasting_files(diagnosis.fixes()) {
-        stdout::line(format_args!("\nTo make it last, in {file}:"));
-        lines.iter().for_each(|line| stdout::line(format_args!("  {line}")));
-    }
-    if !diagnosis.changes().is_empty() {
-        stdout::line(
-            "\nlonghaul doctor --fix applies what it can until the next start, --fix --permanent for good; --undo takes it back.",
-        );
+    /// Writes the lines that make the fixes last, by file.
+    fn lasting(&mut self, diagnosis: &Diagnosis) {
+        for (file, lines) in lasting_files(diagnosis.fixes()) {
+            self.line(format_args!("\nTo make it last, in {file}:"));
+            lines.iter().for_each(|line| self.line(format_args!("  {line}")));
+        }
+        if !diagnosis.changes().is_empty() {
+            self.line(
+                "\nlonghaul doctor --fix applies what it can until the next start, --fix --permanent for good; --undo takes it back.",
+            );
+        }
     }
 }
 
@@ -169,7 +184,123 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use longhaul_core::host_check::{
+        self, AutotuneLimits, BufferFacts, CongestionFacts, DeviceFacts, DirectIoFact, DiskFacts, FileLimits,
+        HostFacts, KernelVersion, LinkNegotiation, NumaFacts, Offload, Qdisc, ResourceFacts, RingSizes,
+        Target, TcpFacts, TcpMemory, WriteTest,
+    };
+    use longhaul_core::units::{Bytes, Rate, Rtt};
+    use serde_json::to_string_pretty;
+
+    use super::super::as_json;
     use super::*;
+    use crate::json::tests::without_values;
+
+    fn mbit(mbit: u64) -> Rate {
+        Rate::bits_per_sec(mbit * 1_000_000)
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Makes a host that no check is content with.
+    fn unfit_host() -> HostFacts {
+        let limits = AutotuneLimits { min: Bytes::kib(4), default: Bytes::kib(128), max: Bytes::mib(6) };
+        let (fastest, fastest_offered) = (Some(mbit(25_000)), Some(mbit(1000)));
+        HostFacts {
+            kernel: Ok(KernelVersion(6, 12)),
+            buffers: BufferFacts {
+                tcp_rmem: Ok(limits),
+                tcp_wmem: Ok(limits),
+                rmem_max: Ok(Bytes::kib(208)),
+                wmem_max: Ok(Bytes::kib(208)),
+                tcp_mem: Ok(TcpMemory { low: 3000, pressure: 4000, limit: 6000, page: Bytes::kib(4) }),
+                adv_win_scale: Ok(1),
+            },
+            tcp: TcpFacts {
+                window_scaling: Ok(true),
+                sack: Ok(false),
+                timestamps: Ok(false),
+                slow_start_after_idle: Ok(true),
+                mtu_probing: Ok(0),
+            },
+            congestion: CongestionFacts {
+                current: Ok("reno".to_owned()),
+                available: Ok(names(&["reno"])),
+                allowed: Ok(names(&["reno"])),
+                modules: Ok(names(&["tcp_bbr", "tcp_cubic"])),
+            },
+            device: Ok(DeviceFacts {
+                name: "eth0".to_owned(),
+                is_loopback: false,
+                mtu: Ok(1500),
+                qdisc: Ok(Qdisc { root: "mq".to_owned(), children: names(&["fq_codel"]), is_default: true }),
+                speed: Ok(mbit(1000)),
+                negotiation: Ok(LinkNegotiation {
+                    is_on: true,
+                    is_possible: true,
+                    fastest,
+                    fastest_offered,
+                    fastest_of_peer: fastest,
+                }),
+                offloads: Ok(["tso", "gso", "gro", "sg", "tx", "rx"]
+                    .map(|name| Offload { name, on: name == "rx", switchable: vec!["tx-checksumming"] })
+                    .into()),
+                rings: Ok(RingSizes { rx: 256, rx_max: 8192, tx: 256, tx_max: 8192 }),
+                numa: Ok(NumaFacts { node: Some(1), nodes: 2, runs_elsewhere: true }),
+            }),
+            disk: DiskFacts {
+                path: "/data".into(),
+                free: Ok(Bytes::gib(1)),
+                direct_io: Ok(DirectIoFact::Impossible),
+                write_test: Some(Ok(WriteTest {
+                    written: Bytes::gib(1),
+                    took: Duration::from_secs(2),
+                    stall: Duration::from_millis(400),
+                    direct: false,
+                })),
+            },
+            resources: ResourceFacts {
+                governors: Ok(names(&["powersave"])),
+                memory: Ok(Bytes::mib(64)),
+                files: Ok(FileLimits { soft: 64, hard: 64 }),
+                group_memory: Ok(Some(Bytes::mib(32))),
+                group_cpu_thousandths: Ok(Some(500)),
+            },
+        }
+    }
+
+    /// Returns the text and the field names of `--json`.
+    fn shown(facts: &HostFacts) -> String {
+        let target = Target {
+            rate: mbit(10_000),
+            rate_origin: Origin::Given,
+            rtt: Rtt::new(Duration::from_millis(200)),
+            rtt_origin: Origin::Assumed,
+        };
+        let diagnosis = host_check::check(facts, &target);
+        let device = facts.device.as_ref().map(|device| device.name.as_str());
+        let text = text(&diagnosis, device, "default route", PLAIN_WIDTH);
+        let json = without_values(as_json(&diagnosis, (device.ok(), "default route"), None));
+        format!("{}\n{}", console::strip_ansi_codes(&text), to_string_pretty(&json).unwrap())
+    }
+
+    #[test]
+    fn each_finding_has_its_arithmetic_its_fix_and_its_source() {
+        insta::assert_snapshot!("unfit_host", shown(&unfit_host()));
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_named() {
+        let unread = || "permission denied".to_owned();
+        let mut facts = HostFacts { device: Err(unread()), kernel: Err(unread()), ..unfit_host() };
+        (facts.buffers.tcp_rmem, facts.buffers.tcp_wmem) = (Err(unread()), Err(unread()));
+        (facts.disk.free, facts.resources.governors) = (Err(unread()), Err(unread()));
+        insta::assert_snapshot!("unread_host", shown(&facts));
+    }
 
     #[test]
     fn lines_that_make_fixes_last_are_gathered_by_file_and_text_is_wrapped() {

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
+use longhaul_core::failure::FailureKind;
 use longhaul_lab::{Lab, LabError, ObservationOptions, Process, ServerCommand};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::{say, stdout};
+use crate::{exit, say, stdout};
 
 use super::evidence;
 use super::path_args::PathArgs;
@@ -23,8 +24,6 @@ use super::path_report::PathReport;
 /// A second Ctrl-C within this time kills a command on a terminal: the command itself may act on
 /// the first one.
 const TERMINAL_AGAIN: Duration = Duration::from_secs(2);
-/// EX_TEMPFAIL of sysexits.h: the command may succeed on a less busy machine.
-const NOT_THE_PATH: u8 = 75;
 
 /// Run a command on the client of an emulated path, and another on its server.
 ///
@@ -98,7 +97,7 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
         });
         if let Some(signal) = asked {
             server.map(ServerCommand::end).transpose()?;
-            return Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)));
+            return Ok(exit::of_signal(signal).into());
         }
         ready?;
     }
@@ -108,7 +107,7 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     let mut client = match lab.client().spawn(command) {
         Err(error @ LabError::Spawn { .. }) => {
             say::error(&error);
-            return Ok(ExitCode::from(not_started(&error)));
+            return Ok(not_started(&error).into());
         }
         spawned => spawned?,
     };
@@ -140,7 +139,8 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
         stdout::line(report.json());
     }
     if args.strict && !problems.is_empty() && finished.status.success() {
-        return Ok(ExitCode::from(NOT_THE_PATH));
+        // The command may succeed on a less busy machine.
+        return Ok(exit::of(FailureKind::Temporary).into());
     }
     Ok(exit_code(finished.status))
 }
@@ -172,13 +172,13 @@ impl ForwardedSignals {
 /// found.
 fn not_started(error: &LabError) -> u8 {
     match error {
-        LabError::Spawn { cause, .. } if cause.kind() == ErrorKind::NotFound => 127,
-        _ => 126,
+        LabError::Spawn { cause, .. } if cause.kind() == ErrorKind::NotFound => exit::NO_COMMAND,
+        _ => exit::NOT_EXECUTABLE,
     }
 }
 
-/// Returns a command's exit status like a shell: 128 plus the signal that killed it.
+/// Returns a command's exit status like a shell: that of the signal that killed it.
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| Some(128 + status.signal()?));
-    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.unwrap_or_else(|| exit::of_signal(status.signal().unwrap_or_default())).into()
 }

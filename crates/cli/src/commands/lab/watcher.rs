@@ -13,7 +13,7 @@ use longhaul_lab::scenario::{Execution, ExecutionPhase, ExecutionStart, RunResul
 use longhaul_scope::figures;
 use signal_hook::flag;
 
-use crate::{interrupt, say};
+use crate::{exit, interrupt, say};
 
 use super::estimate::{format_duration, time_left};
 
@@ -35,7 +35,7 @@ impl StopSignal {
         let again = Arc::<AtomicBool>::default();
         for number in interrupt::unignored_signals() {
             // Registration order: the first signal arms the shutdown for the second.
-            flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&again))?;
+            flag::register_conditional_shutdown(number, exit::of_signal(number).into(), Arc::clone(&again))?;
             flag::register(number, Arc::clone(&again))?;
             flag::register_usize(number, Arc::clone(&signal), usize::try_from(number).unwrap_or(1))?;
         }
@@ -48,7 +48,7 @@ impl StopSignal {
 
     /// Returns the exit code of a process killed by the signal, like a shell.
     pub(super) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(u8::try_from(128 + self.signal.load(Ordering::Relaxed)).unwrap_or(130))
+        exit::of_signal(self.signal.load(Ordering::Relaxed)).into()
     }
 }
 
