@@ -2,7 +2,8 @@
 //!
 //! Other loops that wait are no retries: the agent's queue runs a transfer again, also after a
 //! restart (`agent::runner::retries`); a round of verification or repair sends wrong ranges again;
-//! a lock, a listener or a database of this host is polled; `probe` repeats a lost datagram.
+//! a lock of an earlier upload, a listener or a database is polled, whatever the number of retries;
+//! `probe` repeats a lost datagram.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -85,7 +85,8 @@ impl FileHere {
     }
 }
 
-/// The settings of a download; by default those of the command line.
+/// The settings of a download. By default a complete file of the name is replaced; the command line
+/// keeps it.
 #[derive(Debug, Clone, Default)]
 pub struct JobOptions {
     /// The settings that uploads have, too.

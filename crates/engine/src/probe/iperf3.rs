@@ -93,8 +93,8 @@ fn measure_both(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Returns whether a TCP test lasts [`TCP_SECONDS`]. From [`MIN_TIMED_RTT`] on, slow start takes a tenth
-/// of the path's traffic, and a test bounded by bytes shows far too low a rate.
+/// Returns whether a TCP test lasts [`TCP_SECONDS`]. From [`MIN_TIMED_RTT`] on, slow start takes a
+/// tenth of the path's traffic, and a test bounded by bytes shows far too low a rate.
 fn takes_seconds(findings: &Findings<'_>) -> bool {
     findings.options.full || findings.min_rtt().get() >= MIN_TIMED_RTT
 }

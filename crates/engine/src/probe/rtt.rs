@@ -22,7 +22,7 @@ pub(super) const HANDSHAKES: u32 = 10;
 /// The pause between two handshakes or echoes, so that each finds the path idle.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The timeout for an answer, three times the longest RTT of the internet.
-const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// An echo's size at the IP layer: 20 bytes of IPv4, 8 of ICMP, 16 of payload, as for the budget.
 const ECHO_SIZE: Bytes = Bytes::new(44);
 
@@ -96,7 +96,7 @@ fn handshakes(address: SocketAddr, count: u32) -> RttSamples {
     let connect = move |number: u32| {
         std::thread::sleep(PAUSE * number);
         let started = Instant::now();
-        let stream = TcpStream::connect_timeout(&address, ECHO_TIMEOUT)?;
+        let stream = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)?;
         Ok(handshake_time(&stream, started.elapsed()))
     };
     let (mut samples, mut failure) = (Vec::new(), None);
@@ -159,7 +159,7 @@ impl PingSocket {
                 return (samples, Some(error));
             }
         }
-        let ended = self.collect(&sent, &mut samples, Instant::now() + ECHO_TIMEOUT);
+        let ended = self.collect(&sent, &mut samples, Instant::now() + ANSWER_TIMEOUT);
         (samples, ended.err())
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (samples, error) = handshakes(address, COUNT);
         assert_eq!((samples.len(), error.is_none()), (5, true));
-        assert!(samples.iter().all(|time| !time.is_zero() && *time < ECHO_TIMEOUT), "{samples:?}");
+        assert!(samples.iter().all(|time| !time.is_zero() && *time < ANSWER_TIMEOUT), "{samples:?}");
         drop(listener);
         let (samples, error) = handshakes(address, COUNT);
         assert!(samples.is_empty());

@@ -87,7 +87,7 @@ fn send_under(
         return Ok(false);
     }
     // The answer to the test request may have required a login.
-    let target = RangeTarget { url: session.target.clone(), query: None, hash: false, owns_lock: false };
+    let target = RangeTarget { url: session.target.clone(), query: None, hash: false, began: false };
     match ranges::send(session, &target, &RangeSet::new(), control) {
         // If the streams fail, one request shows whether the server accepts the file.
         Err(UploadError::Streams(error)) if !session.context.progress.cancel.is_cancelled() => {

@@ -29,6 +29,8 @@ pub enum UploadError {
     Refused {
         /// The status code.
         status: u16,
+        /// The server's Retry-After.
+        retry_after: Option<Duration>,
         /// The failure.
         failure: Failure,
     },
@@ -113,13 +115,6 @@ impl UploadError {
     /// Returns whether a retry can help.
     pub(super) fn retry(&self) -> Retry {
         self.class().1
-    }
-
-    /// Returns whether a retry can help if `owns_lock`: only an earlier connection of this client
-    /// can hold a lock (423), which the server releases soon after the connection has ended.
-    pub(super) fn retry_as_owner(&self, owns_lock: bool) -> Retry {
-        let is_own = owns_lock && matches!(self, Self::Refused { status: 423, .. });
-        if is_own { Retry::Backoff } else { self.retry() }
     }
 
     /// Returns whether the upload was cancelled.

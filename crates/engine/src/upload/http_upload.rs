@@ -34,9 +34,9 @@ pub(super) struct HttpUpload<'a> {
     way: Option<UploadWay>,
     /// The number of connections that may send ranges at once; `None` if ranges are not accepted.
     max_ranges: Option<usize>,
-    /// Whether only an earlier connection of this client can hold a lock on the name: the server
-    /// has a part of this upload, or the caller says so.
-    owns_lock: bool,
+    /// Whether the server has a part of this upload: a 423 then means an earlier connection of this
+    /// client.
+    began: bool,
     /// The answer to the first `HEAD` of the upload resource, which was sent in one flight with
     /// `OPTIONS` or `DELETE`.
     early_status: Option<UploadAnswer>,
@@ -53,8 +53,8 @@ enum UploadWay {
 }
 
 impl<'a> HttpUpload<'a> {
-    pub(super) fn new(session: UploadSession<'a>, owns_lock: bool) -> Self {
-        Self { session, way: None, max_ranges: None, owns_lock, early_status: None, completing: None }
+    pub(super) fn new(session: UploadSession<'a>) -> Self {
+        Self { session, way: None, max_ranges: None, began: false, early_status: None, completing: None }
     }
 
     /// Requests how the server accepts files; deletes the remains of an earlier run if not to be
@@ -149,7 +149,7 @@ impl<'a> UploadProtocol<'a> for HttpUpload<'a> {
             part.algorithm = session.context.request.verify.map(|_| Algorithm::Blake3);
             part.is_whole = there.as_ref().map(RangeSet::total) == Some(session.context.progress.size);
             // A lock on a whole file is another upload's, which completes it.
-            self.owns_lock |= there.is_some() && !part.is_whole;
+            self.began |= there.is_some() && !part.is_whole;
             part.held = there.unwrap_or_default();
         }
         // Neither a redirected address nor a file of one byte is sent in ranges without sessions.
@@ -167,14 +167,14 @@ impl<'a> UploadProtocol<'a> for HttpUpload<'a> {
             return send_whole(session, &mut self.max_ranges).map(|()| true);
         };
         if let Some(control) = ranges::control(session, self.max_ranges, held) {
-            let owns_lock = std::mem::replace(&mut self.owns_lock, true);
-            return ranges::send(session, &resource.ranges(session, owns_lock), held, control).map(|()| true);
+            let began = std::mem::replace(&mut self.began, true);
+            return ranges::send(session, &resource.ranges(session, began), held, control).map(|()| true);
         }
         let sent = resource.send(session, prefix(held, session.context.progress.size));
         // A refused request starts no upload, even if bytes were sent before the refusal
         // arrived.
         let refused = matches!(sent, Err(UploadError::Refused { .. }));
-        self.owns_lock |= !refused && session.context.progress.snapshot().0.written > Bytes::ZERO;
+        self.began |= !refused && session.context.progress.snapshot().0.written > Bytes::ZERO;
         match sent? {
             PartOutcome::Redirected => Ok(false),
             PartOutcome::Whole(answer) => {
@@ -226,7 +226,12 @@ impl<'a> UploadProtocol<'a> for HttpUpload<'a> {
         if let Some(UploadWay::Plain { is_assumed: true }) = self.way {
             self.way = None;
         }
-        error.retry_as_owner(self.owns_lock)
+        match error {
+            UploadError::Refused { status: 423, retry_after, .. } if self.began => {
+                retry_after.map_or(Retry::Backoff, Retry::After)
+            }
+            error => error.retry(),
+        }
     }
 }
 

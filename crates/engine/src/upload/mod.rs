@@ -72,19 +72,17 @@ use session::UploadSession;
 /// [`UploadError`]. A server that can resume keeps the received bytes for the next run; a partial
 /// file never gets the final name.
 pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> Result<Done, UploadError> {
-    put_open(request, &Arc::new(SourceFile::open(&request.path)?), false, observer, cancel)
+    put_open(request, &Arc::new(SourceFile::open(&request.path)?), observer, cancel)
 }
 
 /// Sends an open file, in its state of then, as [`put`] does; the path of the request is for
-/// messages. `owns_lock` is whether another upload to the URL can only be an earlier one of the
-/// caller, whose end is awaited.
+/// messages.
 ///
 /// # Errors
 /// See [`put`].
 pub fn put_open(
     request: &PutRequest,
     source: &Arc<SourceFile>,
-    owns_lock: bool,
     observer: JobObserver<'_>,
     cancel: &Cancel,
 ) -> Result<Done, UploadError> {
@@ -127,7 +125,7 @@ pub fn put_open(
             if is_ftp {
                 return gridftp::put(context, threads);
             }
-            attempts::run(&mut HttpUpload::new(UploadSession::new(context, &client)?, owns_lock), threads)
+            attempts::run(&mut HttpUpload::new(UploadSession::new(context, &client)?), threads)
         });
         progress.cancel.cancel();
         drop(alive);

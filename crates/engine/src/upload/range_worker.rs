@@ -34,6 +34,12 @@ use crate::transfer::{Sending, Stream};
 
 /// The interval at which acknowledgements are read while nothing can be sent.
 pub(super) const ACK_TICK: Duration = Duration::from_millis(10);
+/// The wait before a range is sent again that another connection of this upload still locks on the
+/// server.
+const LOCKED_WAIT: Duration = Duration::from_millis(500);
+/// The maximum number of such retries in a row. The server closes a silent connection after 3 s,
+/// and itself waits meanwhile.
+const LOCKED_TRIES: u32 = 20;
 /// The name of a refused step in errors.
 const RANGE_STEP: &str = "a range of the upload";
 
@@ -43,12 +49,14 @@ pub(super) struct RangeWorker<'p> {
     /// The file's URL, after redirects of this stream's requests.
     target: ResolvedUrl,
     redirects: Redirects,
+    /// The number of consecutive answers that a range is locked by another connection.
+    locked: u32,
 }
 
 impl<'p> RangeWorker<'p> {
     pub(super) fn new(peer: &'p RangePeer<'p>) -> Self {
         let target = peer.target.url.clone();
-        Self { peer, redirects: Redirects::new(&target), target }
+        Self { peer, redirects: Redirects::new(&target), target, locked: 0 }
     }
 
     /// Returns to the URL that the upload started with.
@@ -258,6 +266,11 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         if Redirects::keeps_method(status) {
             return Err(self.redirected(answer)?);
         }
+        if status == 423 && peer.owns_locks() && self.worker.locked < LOCKED_TRIES {
+            self.worker.locked += 1;
+            self.stream.stop().sleep(LOCKED_WAIT);
+            return Err(self.refused(answer).with_retry(Retry::AtOnce));
+        }
         if !(200..300).contains(&status) {
             return Err(self.refused(answer));
         }
@@ -268,6 +281,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
                 if !self.stream.confirmed(range.end(), range.len()) {
                     return Err(self.stolen());
                 }
+                self.worker.locked = 0;
                 self.answer_due = None;
                 self.stream.answered();
                 peer.accepted(peer.context.progress.range_confirmed(range));
@@ -291,9 +305,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 
     fn refused(&self, answer: &UploadAnswer) -> Failure {
-        let error = UploadError::refused(self.connection.at(), RANGE_STEP, answer);
-        let retry = error.retry_as_owner(self.worker.peer.owns_locks());
-        Failure::from(error).with_retry(retry)
+        UploadError::refused(self.connection.at(), RANGE_STEP, answer).into()
     }
 
     fn stolen(&self) -> Failure {

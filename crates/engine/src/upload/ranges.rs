@@ -49,8 +49,9 @@ pub(super) struct RangeTarget<'a> {
     pub(super) query: Option<&'a str>,
     /// Whether ranges of an upload are hashed on receipt.
     pub(super) hash: bool,
-    /// Whether only an earlier connection of this client can hold a lock.
-    pub(super) owns_lock: bool,
+    /// Whether the server has a part of the upload. If so, a locked range is locked by an earlier
+    /// connection of this client.
+    pub(super) began: bool,
 }
 
 impl RangeTarget<'_> {
@@ -91,7 +92,7 @@ impl<'a> RangePeer<'a> {
 
     /// Returns whether only a connection of this client can hold a lock on a range.
     pub(super) fn owns_locks(&self) -> bool {
-        self.target.owns_lock || self.accepts.load(Ordering::Relaxed)
+        self.target.began || self.accepts.load(Ordering::Relaxed)
     }
 
     /// Records that the server has accepted a range, and has the file up to `present` without a

@@ -1,5 +1,7 @@
 //! A refused upload: the kind of its failure, what the status means, and the remedy.
 
+use std::time::SystemTime;
+
 use longhaul_core::failure::FailureKind;
 
 use super::answer::UploadAnswer;
@@ -10,10 +12,11 @@ impl UploadError {
     /// Creates the error of an answer that is not a success.
     pub(super) fn refused(at: &UrlAndPeer, step: &str, answer: &UploadAnswer) -> Self {
         let (head, status) = (&answer.head, answer.head.status());
+        let retry_after = head.retry_after(SystemTime::now());
         let meaning = answer.reason.as_deref().unwrap_or(meaning(status));
         let said = format!("{at} refused {step}:");
         let failure = http::refusal(&said, head, kind_of_status(status), meaning, remedy(status));
-        Self::Refused { status, failure }
+        Self::Refused { status, retry_after, failure }
     }
 }
 

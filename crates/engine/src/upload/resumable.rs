@@ -88,10 +88,10 @@ impl UploadResource {
         UploadStep { query: Some(&self.query), ..UploadStep::new(name, method) }
     }
 
-    /// Returns the target for ranges of the upload; see `RangeTarget` for `owns_lock`.
-    pub(super) fn ranges(&self, session: &UploadSession<'_>, owns_lock: bool) -> RangeTarget<'_> {
+    /// Returns the target for ranges of the upload; `began` is whether the server has a part of it.
+    pub(super) fn ranges(&self, session: &UploadSession<'_>, began: bool) -> RangeTarget<'_> {
         let (url, hash) = (session.target.clone(), hashes_in_passing(session));
-        RangeTarget { url, query: Some(&self.query), hash, owns_lock }
+        RangeTarget { url, query: Some(&self.query), hash, began }
     }
 
     /// Creates the request for the server's offset.

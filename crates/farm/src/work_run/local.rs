@@ -1,6 +1,7 @@
 //! Copies and uploads local files.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use longhaul_core::event::JobTag;
 use longhaul_core::failure::{Failure, FailureKind};
@@ -9,13 +10,21 @@ use longhaul_engine::copy::{CopyRequest, copy};
 use longhaul_engine::send::{ReaderChoice, SourceFile};
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::tree::{UploadFile, UploadTarget};
-use longhaul_engine::upload::{PutRequest, put_open};
+use longhaul_engine::upload::{PutRequest, UploadError, put_open};
 use url::Url;
 
 use super::{WorkRun, file_failed};
 use crate::files::{self, Comparison};
 use crate::target_directory::TargetDirectory;
 use crate::worker::{FileEnd, FileTask};
+
+/// The status of a name to which another upload is under way: `longhaul serve` keeps that of a
+/// killed worker until its disk has taken what was received.
+const LOCKED: u16 = 423;
+/// The time for which another upload to a name may be under way before the file fails.
+const MAX_LOCKED: Duration = Duration::from_secs(60);
+/// The interval of requests for such a name.
+const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl WorkRun<'_> {
     /// Returns the size of a file that is there already, with the planned size and time, and the
@@ -100,9 +109,14 @@ impl WorkRun<'_> {
             // The state that is checked is the one that is sent, whatever gets its name meanwhile.
             let source = Arc::new(task.open_source()?);
             self.check_checksum(task, &source)?;
-            // `longhaul serve` locks the name until its disk has taken what a killed worker sent.
-            let sent = put_open(&request, &source, true, observer, cancel);
-            sent.map_err(|error| Failure::from(error).into())
+            let deadline = Instant::now() + MAX_LOCKED;
+            loop {
+                match put_open(&request, &source, observer, cancel) {
+                    Err(UploadError::Refused { status: LOCKED, .. })
+                        if Instant::now() < deadline && !cancel.sleep(LOCK_INTERVAL) => {}
+                    sent => return sent.map_err(|error| Failure::from(error).into()),
+                }
+            }
         })
     }
 

@@ -206,7 +206,7 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// Makes a host that no check is content with.
+    /// Makes a host that fails most checks.
     fn unfit_host() -> HostFacts {
         let limits = AutotuneLimits { min: Bytes::kib(4), default: Bytes::kib(128), max: Bytes::mib(6) };
         let (fastest, fastest_offered) = (Some(mbit(25_000)), Some(mbit(1000)));

@@ -323,7 +323,8 @@ impl<'a> PieceReader<'a> {
         Self { file, buffer: vec![0; READ_SIZE.as_usize()] }
     }
 
-    /// Reads a range of at most [`READ_SIZE`], and starts reading the following ranges of `written`.
+    /// Reads a range of at most [`READ_SIZE`], and starts reading the following ranges of
+    /// `written`.
     fn read(&mut self, part: ByteRange, written: &RangeSet) -> io::Result<&[u8]> {
         let advise = |range: ByteRange, advice| {
             if let Some(length) = NonZeroU64::new(range.len().get()) {

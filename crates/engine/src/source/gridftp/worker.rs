@@ -18,8 +18,8 @@ use crate::retry_loop::Retries;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
 
-/// The number of further logins that prove bytes after a broken connection: about 4 s.
-const PROOF_RETRIES: u32 = 4;
+/// The number of retries of the login that proves bytes after a broken connection: over 4 to 8 s.
+const PROOF_RETRIES: u32 = 5;
 
 /// The worker of one stream.
 pub(super) struct GridFtpWorker<'s> {

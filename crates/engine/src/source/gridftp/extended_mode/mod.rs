@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The next chunk is requested while the previous one is being sent, so that the path does not idle
-//! ([`requests`]). A [`RequestedChunk`] is complete with the reply 226, an end of data from every connection
-//! announced by the server, and every byte; the state of the file after it proves it ([`replies`]).
+//! ([`requests`]). A [`RequestedChunk`] is complete with the reply 226, an end of data from every
+//! connection announced by the server, and every byte; the state of the file after it proves it
+//! ([`replies`]).
 //! Blocks ([`blocks`]) that contradict each other refute the bytes before them.
 
 mod accepted_connections;
