@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Downloads one file by a click in a real Firefox, across an emulated path of 10 Gbit/s and 200 ms.
 #
-#   scripts/demo-browser.sh PATH-TO-LONGHAUL [OUT]     DEMO_MIB sets the file's size (2048)
+#   scripts/demo-browser.sh PATH-TO-LONGHAUL [OUT]     DEMO_MIB sets the file's size (4096)
 #
 # Leaves pictures and the HTML report in OUT (out/demo-browser). Needs root, firefox-esr and node.
 set -euo pipefail
@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 LONGHAUL=$(realpath -e "${1:?usage: demo-browser.sh PATH-TO-LONGHAUL [OUT]}")
 out=${2:-out/demo-browser}
-mib=${DEMO_MIB:-2048}
+mib=${DEMO_MIB:-4096}
 rm -rf "$out"
 mkdir -p "$out/site"
 out=$(realpath "$out")
