@@ -16,8 +16,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
 use libc::{
-    RT_TABLE_MAIN, RTA_DST, RTA_PRIORITY, RTA_SRC, RTA_TABLE, RTM_DELROUTE, RTM_F_FIB_MATCH,
-    RTM_F_LOOKUP_TABLE, RTM_GETROUTE, RTM_NEWROUTE, RTN_UNICAST,
+    RT_TABLE_MAIN, RTA_DST, RTA_PRIORITY, RTA_SRC, RTA_TABLE, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE,
+    RTN_UNICAST,
 };
 
 pub use changes::Changes;
@@ -30,6 +30,11 @@ const PROTOCOL: u8 = 176;
 /// The priority of the routes: a host route added by an administrator has a lower value, and takes
 /// precedence.
 const PRIORITY: u32 = 17_600;
+
+/// Of linux/rtnetlink.h, as libc lacks it for musl: the answer has the table of the route.
+const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
+/// As above: the answer is the route itself, not a copy for the address.
+const RTM_F_FIB_MATCH: u32 = 0x2000;
 
 /// The number of the main table as an attribute.
 const MAIN: u32 = RT_TABLE_MAIN as u32;

@@ -3,13 +3,17 @@
 use std::net::IpAddr;
 
 use libc::{
-    RTA_CACHEINFO, RTA_DST, RTA_FLOW, RTA_GATEWAY, RTA_METRICS, RTA_OIF, RTA_PAD, RTA_PREF, RTA_PREFSRC,
-    RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTM_NEWROUTE, RTN_UNICAST,
+    RTA_CACHEINFO, RTA_DST, RTA_FLOW, RTA_GATEWAY, RTA_METRICS, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY,
+    RTA_TABLE, RTM_NEWROUTE, RTN_UNICAST,
 };
 
 use super::{HostRoute, PRIORITY, PROTOCOL, Rtmsg, route_to};
 use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, NLM_F_CREATE_EXCL, Request, raw_address};
 
+/// Attributes of linux/rtnetlink.h that libc lacks for musl.
+const RTA_VIA: u16 = 18;
+const RTA_PREF: u16 = 20;
+const RTA_PAD: u16 = 24;
 /// The gateway is on the link even if its address does not match.
 const RTNH_F_ONLINK: u32 = 4;
 pub(super) const RTAX_MTU: u16 = 2;
