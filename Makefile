@@ -97,7 +97,9 @@ static: ## Build a program without shared libraries (musl); STATIC_DIR=DIR puts 
 dist: static ## Make the archive of the static program that `cargo binstall` fetches, in target/dist
 	scripts/dist.sh $(CARGO_TARGET_DIR)/$(MUSL)/release/longhaul $(MUSL) $(DIST)
 
-cross: ## Check that everything compiles for aarch64, and that the tests of longhaul-core pass there, under qemu-user
+cross: ## Check that everything compiles for musl and for aarch64, and that the tests of longhaul-core pass there, under qemu-user
+	scripts/setup.sh static
+	$(CARGO) check --package longhaul --locked --target $(MUSL)
 	scripts/setup.sh cross
 	$(CARGO) check --workspace --locked --target aarch64-unknown-linux-gnu
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \

@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use longhaul_core::failure::{Failure, FailureKind};
 use thiserror::Error;
 
-/// The remedy of a user who may not create namespaces.
+/// What to do where this user cannot create namespaces.
 pub(crate) const USER_NAMESPACES: &str = "as a user who may make user namespaces (sysctl \
      kernel.unprivileged_userns_clone=1, user.max_user_namespaces > 0)";
 

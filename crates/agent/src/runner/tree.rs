@@ -1,7 +1,6 @@
 //! Runs a transfer of a directory: a walk, and a job for each missing or changed file.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -13,7 +12,7 @@ use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::job::JobOptions;
 use longhaul_engine::source::http::SafeUrl;
-use longhaul_engine::tree::{UploadWalk, WalkError, Walked};
+use longhaul_engine::tree::{WalkError, Walked};
 use longhaul_engine::upload::{self, PutRequest};
 use parking_lot::Mutex;
 use url::Url;
@@ -147,8 +146,7 @@ pub(super) fn get(
 /// Uploads a directory.
 pub(super) fn put(queue: &Queue, live: &Live, mut request: PutRequest) -> Result<Done, RunFailure> {
     request.transfer.sample = None;
-    let target = queue.engine.upload_target(&request.url, &request.transfer).map(Arc::new);
-    let walk = target.and_then(|target| Ok((UploadWalk::new(&request.path, &target, &live.cancel)?, target)));
+    let walk = queue.engine.upload_walk(&request.path, &request.url, &request.transfer, &live.cancel);
     let (walk, target) = walk.map_err(|error| RunFailure::new(error.kind, error))?;
     let run = TreeRun::new(queue, live);
     let admission = JobAdmission::new(MAX_LARGE).with_small(MAX_SMALL);

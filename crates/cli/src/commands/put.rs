@@ -17,7 +17,6 @@ use longhaul_engine::engine::Engine;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::source::http::SafeUrl;
-use longhaul_engine::tree::UploadWalk;
 use longhaul_engine::upload::{self, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
 use url::Url;
@@ -151,8 +150,7 @@ impl<'a> Upload<'a> {
     /// Sends a directory.
     fn tree(&self, directory: &Path, url: &Url) -> Result<Result<(), FailureKind>, Failure> {
         let options = &self.request.transfer;
-        let target = self.engine.upload_target(url, options).map(Arc::new);
-        let walk = target.and_then(|target| Ok((UploadWalk::new(directory, &target, self.cancel)?, target)));
+        let walk = self.engine.upload_walk(directory, url, options, self.cancel);
         let (walk, target) = walk.map_err(|failure| not_begun(failure, self.cancel))?;
         Ok(self.batch(url, None)?.run_walk(
             walk,

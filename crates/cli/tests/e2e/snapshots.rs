@@ -1,9 +1,11 @@
-//! The words of the program: help, errors with their remedies, and reports. Unit tests have those
-//! of `probe` (`core::probe::tables`), `doctor` (`cli::commands::doctor::text`) and the field names
-//! of `--json` (`cli::json`).
+//! The words of the program: help, errors with their remedies, reports, and fields of `--json`.
+//! Unit tests have those of `probe` (`core::probe::tables`), `doctor`
+//! (`cli::commands::doctor::text`) and the fields of all events (`cli::json`).
+//!
 //! A change of words shows in review: `INSTA_UPDATE=always cargo test -p longhaul --test e2e
 //! snapshots::` writes the new ones.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -246,4 +248,20 @@ fn report_and_explanation_of_a_record() {
     let texts = picture.lines().filter(|line| line.starts_with("<text ") || line.starts_with("<title>"));
     let texts: Vec<_> = texts.map(|line| line.split(['<', '>']).nth(2).unwrap()).collect();
     insta::assert_snapshot!("report_record", texts.join("\n"));
+}
+
+#[test]
+fn json_events() {
+    let server = Server::of(File::new(content(100_000, 1)));
+    let missing = Server::answering(response("404 Not Found", ""));
+    let mut events = BTreeMap::new();
+    for url in [server.url("/f"), missing.url("/f")] {
+        let ended = get().args(["--json", "--streams", "1", "-o", "f", &url]).run();
+        for event in ended.json() {
+            let fields: Vec<_> = event.as_object().unwrap().keys().map(String::as_str).collect();
+            events.insert(event["event"].as_str().unwrap().to_owned(), fields.join(", "));
+        }
+    }
+    let shown = ["opened", "connected", "done", "error"].map(|event| format!("{event}: {}", events[event]));
+    insta::assert_snapshot!(shown.join("\n"));
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  get -r   RemoteTree::walk --> Walked::File --> is_unchanged? --> Engine::run
 //!              (a listing as it is needed, one open at each level; names are checked; directories are made)
-//!  put -r   UploadWalk       --> Walked::File --> is_unchanged? --> upload::put
+//!  put -r   upload_walk      --> Walked::File --> is_unchanged? --> upload::put
 //!              (directories are made on the server before what they hold)
 //! ```
 //!

@@ -12,6 +12,8 @@ use super::local_walk::{LocalEntry, LocalFile, LocalWalk, check_directory};
 use super::upload_target::UploadTarget;
 use super::{WalkError, Walked};
 use crate::cancel::Cancel;
+use crate::engine::Engine;
+use crate::job::TransferOptions;
 use crate::source::http::SafeUrl;
 
 /// A local file and its destination.
@@ -45,20 +47,31 @@ pub struct UploadWalk {
     above: Vec<bool>,
 }
 
-impl UploadWalk {
-    /// Begins the walk of the local directory `root`, whose directories are made below `target`
-    /// before their entries are returned. It ends early once `cancel` is set.
+impl Engine {
+    /// Begins the walk of the local directory `root`, whose directories are made below `url` before
+    /// their entries are returned; returns also what receives its files. Sends no request. The walk
+    /// ends early once `cancel` is set.
     ///
     /// Symbolic links are not followed.
     ///
     /// # Errors
-    /// [`Failure`] if the directory cannot be read.
-    pub fn new(root: &Path, target: &Arc<UploadTarget>, cancel: &Cancel) -> Result<Self, Failure> {
+    /// [`Failure`] if the directory cannot be read, or the URL or the client's settings are
+    /// invalid.
+    pub fn upload_walk(
+        &self,
+        root: &Path,
+        url: &Url,
+        options: &TransferOptions,
+        cancel: &Cancel,
+    ) -> Result<(UploadWalk, Arc<UploadTarget>), Failure> {
         check_directory(root)?;
-        let (target, entries) = (Arc::clone(target), LocalWalk::of_directory(root, cancel));
-        Ok(Self { target, cancel: cancel.clone(), entries, above: Vec::new() })
+        let target = Arc::new(self.upload_target(url, options)?);
+        let (entries, cancel) = (LocalWalk::of_directory(root, cancel), cancel.clone());
+        Ok((UploadWalk { target: Arc::clone(&target), cancel, entries, above: Vec::new() }, target))
     }
+}
 
+impl UploadWalk {
     /// Creates a directory on the server.
     fn enter(&mut self, below: &Path) -> Result<(), Failure> {
         self.above.truncate(below.iter().count());

@@ -183,11 +183,10 @@ impl HttpError {
             Self::RangeNotSatisfiable { .. } => Some(RangeFailure::Unsatisfiable),
             Self::Status { status: 407 | 408 | 425, .. } => None,
             // Some servers are too busy for ranges alone, or find no file.
-            Self::Status { status: status @ 400..=599, failure, .. } => {
-                let is_broken = matches!(failure.kind, FailureKind::NotFound | FailureKind::Unavailable);
-                let is_broken = *status == 401 || (is_broken && *status != 501);
-                Some(if is_broken { RangeFailure::Broken } else { RangeFailure::Refused })
+            Self::Status { status: 401 | 404 | 410 | 429 | 500 | 502..=599, .. } => {
+                Some(RangeFailure::Broken)
             }
+            Self::Status { status: 400..=501, .. } => Some(RangeFailure::Refused),
             error => error.is_unanswered().then_some(RangeFailure::Broken),
         }
     }
